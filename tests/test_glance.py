@@ -24,11 +24,6 @@ MARKUP = "<script>alert(1)</script>"
 KNOWN = "orders.tasks.send_receipt"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_kept(monkeypatch):
-    monkeypatch.setattr(overview_room, "_kept", {})
-
-
 @pytest.fixture
 def client() -> Client:
     return signed_in(is_superuser=True)
@@ -49,7 +44,6 @@ def task(**columns: Any) -> Task:
 
 
 def page(client: Client, query: str = "") -> str:
-    overview_room._kept.clear()
     answer = client.get(PAGE + query)
     assert answer.status_code == 200
     return answer.content.decode()

@@ -10,6 +10,7 @@ from typing import Any
 
 import helpers
 import pytest
+from django.core.management import call_command
 from django.db import connection, transaction
 from django.utils import timezone
 from django.utils.translation import override
@@ -134,7 +135,7 @@ def test_a_queue_that_no_setting_names_is_shown(well):
 @pytest.mark.skipif(
     "connection.vendor == 'sqlite'", reason="SQLite counts instructions, and these are too few"
 )
-def test_counts_that_take_too_long_are_shown_with_their_age(well, monkeypatch):
+def test_counts_that_take_too_long_are_shown_with_their_age(well, kept, monkeypatch):
     rows(2)
     found = overview(max_age=0)
     monkeypatch.setattr(counting, "_within", lambda *_: None)
@@ -306,14 +307,35 @@ def test_errors_come_before_warnings(well):
 # -- the function ---------------------------------------------------------------------------------
 
 
-def test_an_overview_is_kept_for_a_while(well):
+@pytest.fixture
+def kept(monkeypatch):
+    """Keep overviews as outside of a ``TestCase``."""
+    monkeypatch.setattr(overview_room, "is_in_test_case", lambda alias: False)
+    monkeypatch.setattr(overview_room, "_kept", {})
+
+
+def test_each_test_case_reads_anew(well):
+    overview()
+    rows(1)
+    assert overview().total("due") == Count(1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_overview_ends_with_the_tables_that_a_test_empties():
+    rows(1)
+    assert overview(max_age=3600).total("due") == Count(1)
+    call_command("flush", interactive=False, verbosity=0)
+    assert overview(max_age=3600).total("due") == Count(0)
+
+
+def test_an_overview_is_kept_for_a_while(well, kept):
     first = overview(max_age=0)
     rows(1)
     assert overview(max_age=3600) is first
     assert overview(max_age=0).total("due") == Count(1)
 
 
-def test_while_one_thread_reads_the_others_get_the_last_one(well):
+def test_while_one_thread_reads_the_others_get_the_last_one(well, kept):
     first = overview(max_age=0)
     lock = overview_room._reading["default"]
     with lock:

@@ -6,6 +6,7 @@ import uuid
 import helpers
 import pytest
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from django_txtasks.exceptions import InvalidOption
 from django_txtasks.models import EndedWorker, Task
@@ -132,6 +133,15 @@ def test_the_settings_of_the_reads_end_with_them():
         assert helpers.execute("SHOW enable_sort") == [("on",)]
         assert by_cause.numbers_of(1)["dead"] == 1
         assert helpers.execute("SHOW enable_sort") == [("on",)]
+
+
+def test_many_causes_take_few_statements_besides_the_probes():
+    for cause in range(60):
+        add(1, cause=cause)
+    with CaptureQueriesContext(connection) as queries:
+        found = causes(10)
+    assert (len(found.causes), found.is_cut) == (10, True)
+    assert len(queries) <= 60 + 20
 
 
 def test_a_limit_below_one_is_refused():

@@ -7,8 +7,8 @@ planner's statistics.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -18,13 +18,12 @@ from django.conf import settings
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import InvalidPage, Paginator
-from django.db import connections, transaction
 from django.db.models import QuerySet
 from django.db.models.sql.datastructures import BaseTable
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.database.transactions import own_transaction
+from django_txtasks.database.transactions import only_reading
 from django_txtasks.models import Status
 
 if TYPE_CHECKING:
@@ -181,15 +180,9 @@ def has_more_rows(queryset: QuerySet[Any], order: ReadOrder) -> bool:
     return first_rows(queryset, order, MAX_ROWS + 1).order_by().count() > MAX_ROWS
 
 
-@contextmanager
-def following_indexes(alias: str) -> Iterator[None]:
+def following_indexes(alias: str) -> AbstractContextManager[None]:
     """Make PostgreSQL read in index order, whatever its statistics; the setting ends with the block."""
-    if connections[alias].vendor != "postgresql":
-        yield
-        return
-    with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
-        yield
-        transaction.set_rollback(True, using=alias)  # the settings of a savepoint end with it
+    return only_reading(alias, STATEMENT_TIMEOUT)
 
 
 class CappedCount(int):

@@ -60,6 +60,29 @@ def own_transaction(
         yield
 
 
+@contextmanager
+def only_reading(alias: str, limit: timedelta) -> Iterator[None]:
+    """Read on PostgreSQL in the order of the indexes, with the limits of ``own_transaction``.
+
+    The settings end with the block, also in a caller's open transaction. On other databases nothing is set,
+    because a transaction that reads may block others there.
+    """
+    if connections[alias].vendor != "postgresql":
+        yield
+        return
+    with own_transaction(alias, limit=limit, in_order=True):
+        yield
+        transaction.set_rollback(
+            True, using=alias
+        )  # the settings of a savepoint end with its rollback
+
+
+def is_in_test_case(alias: str) -> bool:
+    """Return True in a transaction of Django's ``TestCase``, which rolls everything back."""
+    blocks: list[Any] = connections[alias].atomic_blocks
+    return any(block._from_testcase for block in blocks)
+
+
 def repeated(alias: str, work: Callable[[], Result], *, after_lock_timeouts: bool = True) -> Result:
     """Run ``work``, which is one transaction of ours, and repeat it as long as the database asks for it.
 

@@ -20,7 +20,7 @@ from django.db.models import Q, Subquery
 
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch
-from django_txtasks.database.transactions import own_transaction
+from django_txtasks.database.transactions import only_reading
 from django_txtasks.exceptions import EndLost, WorkerLost, WorkerStopped
 from django_txtasks.lanes.status import rate_text, status_of_lanes
 from django_txtasks.lifecycle import cleaners
@@ -348,7 +348,7 @@ def _takes_last_chance(worker: Any, name: str) -> bool:
 def _full_slots(alias: str, task: Any, able: Sequence[Any]) -> Reason:
     slots = sum(one.threads for one in able)
     try:
-        with own_transaction(alias, limit=COUNT_TIMEOUT, in_order=True):
+        with only_reading(alias, COUNT_TIMEOUT):
             count = _before(alias, task)
     except DatabaseError:  # the count took too long
         count = MAX_COUNT

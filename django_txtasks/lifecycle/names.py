@@ -18,7 +18,7 @@ from django.db.models.functions import Cast
 
 from django_txtasks import signals
 from django_txtasks.database.execute import fetch
-from django_txtasks.database.transactions import own_transaction
+from django_txtasks.database.transactions import only_reading
 from django_txtasks.lifecycle import lane_buckets
 from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.lifecycle.workers import texts_in
@@ -114,7 +114,7 @@ def _waiting(alias: str, queues: Collection[str]) -> Counter[tuple[str, str]]:
     if vendor != "postgresql":  # elsewhere, a transaction that reads may block others
         forced = "FORCE INDEX (txtasks_pending)" * (vendor == "mysql")
         return _heads(alias, queues, forced=forced) + _heads_of_lanes(alias, queues)
-    with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
+    with only_reading(alias, STATEMENT_TIMEOUT):
         return _heads(alias, queues, bounds=_BOUNDS) + _heads_of_lanes(alias, queues)
 
 

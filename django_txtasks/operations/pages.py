@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from django.db import connections
 
 from django_txtasks.database.execute import as_uuid, fetch, fetch_value
-from django_txtasks.database.transactions import own_transaction
+from django_txtasks.database.transactions import only_reading
 from django_txtasks.lifecycle import lane_buckets, statements
 from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.models import Status
@@ -229,9 +229,8 @@ class Walk:
         if self.is_cut:
             return []
         # a running task's index has another order, so these few rows must be sorted
-        in_order = own_transaction(self._alias, limit=STATEMENT_TIMEOUT, in_order=True)
-        follows = self._vendor == "postgresql" and status != Status.CLAIMED
-        with in_order if follows else nullcontext():
+        follows = status != Status.CLAIMED
+        with only_reading(self._alias, STATEMENT_TIMEOUT) if follows else nullcontext():
             page = fetch(
                 self._alias, sql.replace("<after>", after), click=self._click.at, end=self._click.end,
                 since=self._since, limit=limit, **values,

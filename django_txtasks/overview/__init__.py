@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import router
+from django.db.models.signals import post_migrate
 
+from django_txtasks.database.transactions import is_in_test_case
 from django_txtasks.forks import register_at_fork
 from django_txtasks.models import Task
 from django_txtasks.overview import counting
@@ -63,13 +65,14 @@ _kept: dict[str, _Kept] = {}
 _reading: dict[str, threading.Lock] = {}
 
 
-def _forget() -> None:
+def _forget(**_: Any) -> None:
     """Forget all overviews, and locks that a thread of the parent may hold."""
     _kept.clear()
     _reading.clear()
 
 
 register_at_fork(after_in_child=_forget)
+post_migrate.connect(_forget)  # ``TransactionTestCase`` sends it when it has emptied the tables
 
 
 def overview(using: str | None = None, max_age: float = 5.0) -> Overview:
@@ -77,12 +80,15 @@ def overview(using: str | None = None, max_age: float = 5.0) -> Overview:
 
     Args:
         using: alias of the database; None = the one to which the router sends reads of tasks.
-        max_age: seconds up to which an overview of this process is returned again; 0 = read anew.
+        max_age: seconds up to which an overview of this process is returned again; 0 = read anew. In a
+            ``TestCase`` each call reads anew.
 
     Raises:
         DatabaseError: the database cannot be reached, or did not answer in time.
     """
     alias = using or router.db_for_read(Task)
+    if is_in_test_case(alias):
+        return gather(alias, {})[0]
     last = _kept.get(alias)
     if last is not None and time.monotonic() - last.read_at < max_age:
         return last.overview

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from django.db import connections, transaction
-
 from django_txtasks import stats
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch_value
-from django_txtasks.database.transactions import own_transaction
+from django_txtasks.database.transactions import only_reading
 from django_txtasks.lanes.status import status_of_lanes
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.lane_buckets import buckets_of
@@ -68,7 +64,7 @@ def gather(alias: str, before: Counts) -> tuple[Overview, Counts]:
     Raises:
         DatabaseError: the database cannot be reached, or another read took too long.
     """
-    with _reading(alias):
+    with only_reading(alias, STATEMENT_TIMEOUT):
         processes = workers(alias)
         claimed = running(alias, processes)
         figures, minutes = _figures(alias)
@@ -97,17 +93,6 @@ def gather(alias: str, before: Counts) -> tuple[Overview, Counts]:
             figures=figures,
         )
     return replace(found, problems=problems_of(found)), counts
-
-
-@contextmanager
-def _reading(alias: str) -> Iterator[None]:
-    """Read in one transaction on PostgreSQL. Elsewhere, a transaction that reads may block others."""
-    if connections[alias].vendor != "postgresql":
-        yield
-        return
-    with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
-        yield
-        transaction.set_rollback(True, using=alias)  # the settings of a savepoint end with it
 
 
 def _queues(

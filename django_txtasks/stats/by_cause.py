@@ -7,19 +7,19 @@ most ``MOST`` entries.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.db import connections, transaction
+from django.db import connections
 from django.db.models import TextField
 from django.db.models.functions import Cast
 
 from django_txtasks.database.execute import as_uuid, fetch
-from django_txtasks.database.transactions import own_transaction
+from django_txtasks.database.transactions import only_reading
 from django_txtasks.exceptions import InvalidOption
 from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.models import Status, Task
@@ -31,6 +31,7 @@ from django_txtasks.stats.releases import deploys
 MOST = 1_000
 """Highest number of tasks that one count of a cause has."""
 MAX_PROBES = 200
+PLACES_PER_STATEMENT = 40
 STATEMENT_TIMEOUT = timedelta(seconds=20)
 MAX_LINE_CHARACTERS = 300
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
@@ -102,12 +103,29 @@ class Place(NamedTuple):
     cause: int | None
 
 
-@dataclass
-class _Sizes:
-    """The numbers of one cause by state, and the ids of the outer entries."""
+class Size(NamedTuple):
+    """The number of tasks at a place, at most ``MOST`` + 1, and the tasks that were due first and last."""
 
-    numbers: dict[Status, int] = dataclasses.field(default_factory=dict)
-    ids: list[uuid.UUID] = dataclasses.field(default_factory=list)
+    place: Place
+    number: int
+    first: uuid.UUID
+    last: uuid.UUID
+
+
+class _Measured(NamedTuple):
+    """A cause of one queue: its numbers in the order of ``STATES``, and the outer rows."""
+
+    queue: str
+    fingerprint: int | None
+    numbers: list[int]
+    oldest: Any
+    newest: Any
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """Higher = it is shown before others."""
+        dead, held, retrying = self.numbers
+        return dead, retrying, held, self.newest.run_after
 
 
 def causes(limit: int = 50, using: str = "default") -> Causes:
@@ -120,39 +138,22 @@ def causes(limit: int = 50, using: str = "default") -> Causes:
     """
     if limit < 1:
         raise InvalidOption(f"limit is {limit}: it is the number of causes, at least 1")
-    with reading_causes(using):
+    with only_reading(using, STATEMENT_TIMEOUT):
         places, is_cut = places_of(using)
-        sizes: dict[tuple[str, int | None], _Sizes] = {}
-        for place in places:
-            _measure(using, place, sizes)
-        rows = _rows(using, [one for size in sizes.values() for one in size.ids])
+        every = _measured(using, sizes_of(using, places))
+        largest = every[:limit]
+        errors = _last_errors(using, [one.newest.pk for one in largest])
         releases = deploys(using)
-        found = [
-            _cause(queue, fingerprint, size, rows, releases)
-            for (queue, fingerprint), size in sizes.items()
-            if all(one in rows for one in size.ids)  # else it was retried in the meantime
-        ]
-    found.sort(key=lambda one: (one.dead, one.retrying, one.held, one.last), reverse=True)
-    return Causes(tuple(found[:limit]), is_cut or len(found) > limit)
-
-
-@contextmanager
-def reading_causes(alias: str) -> Iterator[None]:
-    """Make PostgreSQL read in the order of the index, whatever its statistics; the setting ends with the block."""
-    if connections[alias].vendor != "postgresql":
-        yield
-        return
-    with own_transaction(alias, limit=STATEMENT_TIMEOUT, in_order=True):
-        yield
-        transaction.set_rollback(True, using=alias)  # the settings of a savepoint end with it
+        found = [_cause(one, errors.get(one.newest.pk, ("", "")), releases) for one in largest]
+    return Causes(tuple(found), is_cut or len(every) > limit)
 
 
 def numbers_of(cause: int, using: str = "default") -> dict[Status, int]:
     """Return the numbers of tasks of one cause by state, each at most ``MOST`` + 1; pending ones are retried."""
-    with reading_causes(using):
+    with only_reading(using, STATEMENT_TIMEOUT):
         numbers = dict.fromkeys(STATES, 0)
-        for place in places_of(using, cause)[0]:
-            numbers[place.status] += size_of(using, place)[0]
+        for size in sizes_of(using, places_of(using, cause)[0]):
+            numbers[size.place.status] += size.number
     return {status: min(number, MOST + 1) for status, number in numbers.items()}
 
 
@@ -218,54 +219,77 @@ class _Probes:
         return rows[0] if rows else ()
 
 
-def _measure(alias: str, place: Place, sizes: dict[tuple[str, int | None], _Sizes]) -> None:
-    number, first, last = size_of(alias, place)
-    if number:
-        size = sizes.setdefault((place.queue, place.cause), _Sizes())
-        size.numbers[place.status] = number
-        size.ids += [as_uuid(first), as_uuid(last)]
+def sizes_of(alias: str, places: Sequence[Place]) -> Iterator[Size]:
+    """Yield the sizes of places that have tasks; one statement reads ``PLACES_PER_STATEMENT`` of them."""
+    for start in range(0, len(places), PLACES_PER_STATEMENT):
+        chunk = places[start : start + PLACES_PER_STATEMENT]
+        texts: list[str] = []
+        params: dict[str, Any] = {"limit": MOST + 1}
+        for number, place in enumerate(chunk):
+            texts.append(_size_text(alias, number, place))
+            values = {"status": place.status.value, "queue": place.queue, "cause": place.cause}
+            params |= {
+                f"{name}_{number}": value for name, value in values.items() if value is not None
+            }
+        for number, count, first, last in fetch(alias, " UNION ALL ".join(texts), **params):
+            if count:
+                yield Size(chunk[number], int(count), as_uuid(first), as_uuid(last))
 
 
-def size_of(alias: str, place: Place) -> tuple[int, Any, Any]:
-    """Return the number of tasks at a place, at most ``MOST`` + 1, and the ids that were due first and last."""
-    sql = statements.SIZE.replace("<is>", "IS NULL" if place.cause is None else "= %(cause)s")
+def _size_text(alias: str, number: int, place: Place) -> str:
     first, last = statements.ORDERS.get(connections[alias].vendor, statements.ORDER)
-    sql = sql.replace("<first>", first).replace("<last>", last)
-    params: dict[str, Any] = {} if place.cause is None else {"cause": place.cause}
-    ((number, first, last),) = fetch(
-        alias, sql, status=place.status.value, queue=place.queue, limit=MOST + 1, **params
-    )
-    return int(number), first, last
+    pieces = {
+        "<is>": "IS NULL" if place.cause is None else "= %(cause)s",
+        "<first>": first,
+        "<last>": last,
+        "<number>": str(number),
+        **{f"%({name})s": f"%({name}_{number})s" for name in ("status", "queue", "cause")},
+    }
+    return functools.reduce(lambda sql, piece: sql.replace(*piece), pieces.items(), statements.SIZE)
 
 
-def _rows(alias: str, ids: list[uuid.UUID]) -> dict[uuid.UUID, Any]:
-    rows = Task.objects.using(alias).filter(pk__in=ids).only("task_name", "run_after")
-    return {row.pk: row for row in rows}
+def _measured(alias: str, sizes: Iterable[Size]) -> list[_Measured]:
+    """Return the causes with their outer rows, the one with the most dead tasks first."""
+    by_cause: dict[tuple[str, int | None], list[Size]] = {}
+    for size in sizes:
+        by_cause.setdefault((size.place.queue, size.place.cause), []).append(size)
+    every = {
+        one for found in by_cause.values() for size in found for one in (size.first, size.last)
+    }
+    tasks = Task.objects.using(alias).filter(pk__in=every).only("task_name", "run_after")
+    rows = {row.pk: row for row in tasks}
+    measured = []
+    for (queue, fingerprint), found in by_cause.items():
+        ids = {one for size in found for one in (size.first, size.last)}
+        if not ids <= rows.keys():  # a task was retried in the meantime
+            continue
+        outer = [rows[one] for one in ids]
+        outer.sort(key=lambda row: (row.run_after, row.pk))
+        counts = {size.place.status: size.number for size in found}
+        numbers = [counts.get(status, 0) for status in STATES]
+        measured.append(_Measured(queue, fingerprint, numbers, outer[0], outer[-1]))
+    return sorted(measured, key=lambda one: one.rank, reverse=True)
 
 
-def _cause(
-    queue: str,
-    fingerprint: int | None,
-    size: _Sizes,
-    rows: dict[uuid.UUID, Any],
-    releases: Sequence[Deploy],
-) -> Cause:
-    outer = sorted((rows[one] for one in size.ids), key=lambda row: (row.run_after, row.pk))
-    newest = outer[-1]
-    exception, last_line = _last_error(newest)
-    numbers = [size.numbers.get(one, 0) for one in (Status.DEAD, Status.PENDING, Status.HELD)]
-    dead, retrying, held = (min(number, MOST) for number in numbers)
+def _cause(one: _Measured, error: tuple[str, str], releases: Sequence[Deploy]) -> Cause:
+    dead, held, retrying = (min(number, MOST) for number in one.numbers)
+    begin = one.oldest.run_after
     return Cause(
-        fingerprint, queue, newest.task_name, exception, last_line, dead, retrying, held,
-        max(numbers) > MOST, outer[0].run_after, newest.run_after, newest.pk,
-        since=next((one.release for one in reversed(releases) if one.first_seen <= outer[0].run_after), ""),
+        one.fingerprint, one.queue, one.newest.task_name, *error, dead, retrying, held,
+        max(one.numbers) > MOST, begin, one.newest.run_after, one.newest.pk,
+        since=next((one.release for one in reversed(releases) if one.first_seen <= begin), ""),
     )  # fmt: skip
 
 
-def _last_error(row: Any) -> tuple[str, str]:
-    """Return the class path of a row's newest error, and its last line."""
-    texts = Task.objects.using(row._state.db).filter(pk=row.pk)
-    text = texts.values_list(Cast("errors", TextField()), flat=True).first()
+def _last_errors(alias: str, ids: list[uuid.UUID]) -> dict[uuid.UUID, tuple[str, str]]:
+    """Return the class path of the newest error of rows, and its last line, by id."""
+    texts = (
+        Task.objects.using(alias).filter(pk__in=ids).values_list("pk", Cast("errors", TextField()))
+    )
+    return {pk: _last_error(text) for pk, text in texts}
+
+
+def _last_error(text: str) -> tuple[str, str]:
     entries = read_entries(text or "[]")
     if not entries:
         return "", ""

@@ -40,7 +40,8 @@ def chart(queue: str | None, span: timedelta, using: str = "default") -> Chart:
         InvalidOption: the span is no time for which figures are kept.
     """
     only, params = ("", {}) if queue is None else (OF_QUEUE, {"queue": queue})
-    return _read(span, using, only, **params).chart_of(queue)
+    read = _read(span, using, only, **params)
+    return read.chart_of(queue, [one for one in read.rows if queue in (None, one.queue)])
 
 
 def charts(span: timedelta, using: str = "default") -> dict[str | None, Chart]:
@@ -50,8 +51,13 @@ def charts(span: timedelta, using: str = "default") -> dict[str | None, Chart]:
         InvalidOption: the span is no time for which figures are kept.
     """
     read = _read(span, using, "")
-    queues = {one.queue for one in read.rows if one.queue}
-    return {queue: read.chart_of(queue) for queue in (None, *sorted(queues))}
+    by_queue: dict[str, list[Row]] = defaultdict(list)
+    for one in read.rows:
+        by_queue[one.queue].append(one)
+    found: dict[str | None, Chart] = {None: read.chart_of(None, read.rows)}
+    return found | {
+        queue: read.chart_of(queue, by_queue[queue]) for queue in sorted(by_queue) if queue
+    }
 
 
 class _Read(NamedTuple):
@@ -61,13 +67,12 @@ class _Read(NamedTuple):
     starts: range
     is_behind: bool
 
-    def chart_of(self, queue: str | None) -> Chart:
-        """Return the chart of one queue; None = of all queues together."""
+    def chart_of(self, queue: str | None, found: list[Row]) -> Chart:
+        """Return the chart of one queue from its rows; None = of all queues together."""
         step, last = self.starts.step, self.starts[-1]
         by_start: dict[int, list[Row]] = defaultdict(list)
-        for one in self.rows:
-            if queue in (None, one.queue):
-                by_start[min(last, _start(float(one.at), step))].append(one)
+        for one in found:
+            by_start[min(last, _start(float(one.at), step))].append(one)
         points = tuple(_point(start, by_start[start]) for start in self.starts)
         return Chart(queue, step, points, self.is_behind)
 

@@ -27,7 +27,7 @@ _ENTRIES = f"""
    WHERE {_FAILED} AND status = %(status)s AND queue_name = %(queue)s AND cause <is>
 """
 SIZE = f"""
-    SELECT (SELECT COUNT(*) FROM (SELECT 1 {_ENTRIES} ORDER BY <first> LIMIT %(limit)s) AS counted),
+    SELECT <number>, (SELECT COUNT(*) FROM (SELECT 1 {_ENTRIES} ORDER BY <first> LIMIT %(limit)s) AS counted),
            (SELECT id {_ENTRIES} ORDER BY <first> LIMIT 1),
            (SELECT id {_ENTRIES} ORDER BY <last> LIMIT 1)
 """
