@@ -18,7 +18,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-STARTS_PROCESSES = {"processes", "project", "shop", "rabbitmq_with_tls"}
+STARTS_PROCESSES = {"chromium", "processes", "project", "shop", "rabbitmq_with_tls"}
 
 
 def pytest_collection_modifyitems(items):

@@ -1,0 +1,102 @@
+"""A real Chromium, and a server of the site that it visits: for browser tests and for pictures.
+
+The program is the one that ``TXTASKS_TEST_CHROMIUM`` names, or one that is installed, or else it is fetched as the
+servers of the tests are: Debian's packages, unpacked into a cache. Playwright drives it, and downloads nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import programs
+from programs import Program, Wanted
+
+WANTED = Wanted(
+    command="chromium",
+    package="chromium-headless-shell",
+    pattern="usr/lib/chromium/chromium*",
+)
+OTHER_COMMANDS = ("google-chrome", "chromium-headless-shell")
+OPTIONS = [
+    "--no-sandbox",  # root has none
+    "--disable-gpu",
+    "--disable-dev-shm-usage",  # containers have little shared memory
+    # No request leaves the machine: no updates, no synchronisation.
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-quic",
+    "--no-first-run",
+]
+MOST_SECONDS = 60
+"""Longest time of one step in the browser. A busy machine may need ten."""
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Give a Chromium without a window.
+
+    Raises:
+        programs.Unavailable: there is none, and none could be fetched.
+    """
+    from playwright.sync_api import sync_playwright
+
+    program = find()
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=program.path,
+            args=OPTIONS,
+            env={**os.environ, **_environment(program)},
+            timeout=1000 * MOST_SECONDS,
+        )
+        yield chromium
+        chromium.close()
+
+
+def find() -> Program:
+    """Return Chromium or Chrome, fetched if need be."""
+    if named := os.environ.get("TXTASKS_TEST_CHROMIUM"):
+        return Program(Path(named))
+    for path in filter(None, map(shutil.which, OTHER_COMMANDS)):
+        if not os.environ.get("TXTASKS_FORCE_DEBS"):
+            return Program(Path(path))
+    return programs.find(WANTED)
+
+
+def _environment(program: Program) -> dict[str, str]:
+    """Return what an unpacked Chromium needs: its libraries, and fonts if the machine has none."""
+    if program.root == Path("/"):
+        return {}
+    fonts = program.root / "etc/fonts/fonts.conf"
+    sysroot = {"FONTCONFIG_SYSROOT": str(program.root)} if fonts.exists() else {}
+    return program.environment() | sysroot
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """Serve the site of Django's settings, with its static files, in threads; give its address."""
+    from django.contrib.staticfiles.handlers import StaticFilesHandler
+    from django.core.servers.basehttp import ThreadedWSGIServer, WSGIRequestHandler
+    from django.core.wsgi import get_wsgi_application
+
+    class Silent(WSGIRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            """Print nothing."""
+
+    serving = ThreadedWSGIServer(("127.0.0.1", 0), Silent)
+    serving.daemon_threads = False  # requests end before the test's rows are deleted
+    serving.set_app(StaticFilesHandler(get_wsgi_application()))
+    thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{serving.server_port}"
+    finally:
+        serving.shutdown()
+        thread.join()
+        serving.server_close()
