@@ -46,6 +46,7 @@ class DeadNotices:
 
 
 MAX_KEPT_LINES = 1000
+MIN_TOKEN_CHARACTERS = 16
 MAX_NAME_BYTES = 255
 """Longest name of a queue that AMQP allows, in bytes of UTF-8."""
 
@@ -86,6 +87,7 @@ class Config:
         dead_notices: receivers of notices about tasks that die.
         stats: workers count ended attempts, and cleaners add the counts up.
         release: the release of the project's code, or a function that returns it.
+        metrics_token: secret text with which a program may read the metrics; empty = none.
     """
 
     broker_url: str | None = field(default=None, repr=False)  # may contain a password
@@ -113,6 +115,7 @@ class Config:
     dead_notices: DeadNotices = DeadNotices()
     stats: bool = True
     release: str | Callable[[], str] = ""
+    metrics_token: str = field(default="", repr=False)
 
     @property
     def broker_address(self) -> str:
@@ -396,6 +399,18 @@ def _release(key: str, value: Any) -> str | Callable[[], str]:
     return cast("str | Callable[[], str]", value)
 
 
+def _metrics_token(key: str, value: Any) -> str:
+    is_text = isinstance(value, str) and value.isascii() and value.isprintable()
+    if value is None or value == "":
+        return ""
+    if not (is_text and len(value) >= MIN_TOKEN_CHARACTERS and " " not in value):
+        raise ConfigError(  # no message repeats the token
+            f"TXTASKS[{key!r}] must be a text of at least {MIN_TOKEN_CHARACTERS} ASCII characters without spaces, "
+            "such as secrets.token_urlsafe() returns, or '' for no token."
+        )
+    return cast(str, value)
+
+
 def _refuse_unknown_keys(name: str, setting: dict[Any, Any], shape: type) -> None:
     known = [field.name for field in fields(shape)]
     for key in setting:
@@ -421,4 +436,5 @@ _PARSERS: dict[str, Any] = {
     "with_runserver": _switch,
     "stats": _switch,
     "release": _release,
+    "metrics_token": _metrics_token,
 }

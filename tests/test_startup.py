@@ -20,7 +20,7 @@ for app in ("django_txtasks", "orders"):
 """
 NOT_AT_SETUP = (
     "backends", "broker.connection", "cleaner", "contrib", "hints.channel", "inspection", "lanes",
-    "lifecycle.cleaners", "lifecycle.cleaning", "lifecycle.engines", "lifecycle.turn", "management",
+    "lifecycle.cleaners", "lifecycle.cleaning", "lifecycle.engines", "lifecycle.turn", "management", "metrics",
     "schedules.changes", "schedules.periodic", "schedules.status", "schedules.ticks", "steps", "testing", "worker",
 )  # fmt: skip
 """Rooms and modules that only single commands, pages, settings or features need."""

@@ -98,7 +98,7 @@ def status_of_lanes(alias: str, names: Collection[str]) -> list[LaneStatus]:
     sql = statements.LOCK_LANES.replace("{skip_locked}", "")
     rows = {row.name: row for row in fetch_as(LaneRow, alias, sql, names=wanted)}
     people = {row.pk: row for row in Lane.objects.using(alias).filter(pk__in=wanted)}
-    running, waiting = _running(alias, wanted), _waiting(alias, wanted)
+    running, waiting = _running(alias, wanted), waiting_in(alias, wanted)
     return [
         _status(name, rows.get(name), people.get(name), running.get(name, 0), waiting[name])
         for name in wanted
@@ -110,14 +110,16 @@ def _running(alias: str, names: Collection[str]) -> dict[str, int]:
     return dict(claimed.values_list("lane").annotate(count=Count("id")).order_by())
 
 
-def _waiting(alias: str, names: Sequence[str]) -> dict[str, int]:
-    """Count the waiting tasks of each lane, up to ``MOST_WAITING``, in one statement."""
+def waiting_in(alias: str, names: Sequence[str], most: int = MOST_WAITING) -> dict[str, int]:
+    """Count the waiting tasks of each lane, up to ``most``, in one statement."""
+    if not names:
+        return {}
     params = {f"lane_{n}": name for n, name in enumerate(names)}
     counts = [
         statements.WAITING_IN_LANE.replace("<lane>", f"%({name})s").replace("<number>", str(n))
         for n, name in enumerate(params)
     ]
-    rows = fetch(alias, " UNION ALL ".join(counts), limit=MOST_WAITING, **params)
+    rows = fetch(alias, " UNION ALL ".join(counts), limit=most, **params)
     return {names[int(number)]: int(count) for number, count in rows}
 
 

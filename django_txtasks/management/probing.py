@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from django.core.management.base import CommandError
 
+from django_txtasks.worker.process.probe_server import Page
 from django_txtasks.worker.process.probes import Liveness, LivenessOfAll, Probes
 
 MAX_DIGITS = 10
@@ -39,14 +40,19 @@ def liveness_at(file: str | None, make: Callable[[], P]) -> P:
         raise CommandError(f"--liveness-file {file} cannot be written: {error.strerror}.") from None
 
 
-def probes_at(port: int | None, address: str, liveness: Liveness | LivenessOfAll) -> Probes | None:
+def probes_at(
+    port: int | None,
+    address: str,
+    liveness: Liveness | LivenessOfAll,
+    pages: Mapping[str, Page] | None = None,
+) -> Probes | None:
     """Start to answer probes, if there is a port. Raise CommandError if port or address cannot be used."""
     if not port:
         if address:
             raise CommandError(f"--probe-address {address} also needs --probe-port.")
         return None
     try:
-        return Probes(liveness, port, address)
+        return Probes(liveness, port, address, pages)
     except (OSError, OverflowError) as error:
         where = f" --probe-address {address}" if address else ""
         raise CommandError(f"--probe-port {port}{where} cannot be used: {error}.") from None

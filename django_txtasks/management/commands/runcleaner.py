@@ -8,10 +8,11 @@ import time
 from argparse import ArgumentParser
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, InterfaceError, transaction
+from django.db import DatabaseError, InterfaceError, connections, transaction
 
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import Config, get_config
@@ -66,7 +67,8 @@ class Command(BaseCommand):
         loops = Cleaning(config, aliases, self._tell)
         livenesses = list(loops.livenesses.values())
         together = liveness_at(file, lambda: LivenessOfAll(livenesses, file))
-        probes = probes_at(port, options["probe_address"], together)
+        pages = {"/metrics": partial(_metrics, aliases)}
+        probes = probes_at(port, options["probe_address"], together, pages)
         try:
             with stop_signals(loops.stop.request):
                 loops.run(together.turned)
@@ -101,6 +103,16 @@ class Command(BaseCommand):
             text = f"{alias}: {in_words(counts)}" if self.names_databases else in_words(counts)
         self.stdout.write(text)
         self.stdout.flush()
+
+
+def _metrics(aliases: list[str], authorization: str) -> tuple[int, str]:
+    """Answer a request for metrics, in a thread with sessions of its own."""
+    from django_txtasks import metrics  # only for who asks
+
+    try:
+        return metrics.answer(aliases, authorization)
+    finally:
+        connections.close_all()
 
 
 def _config(interval: float | None) -> Config:

@@ -9,7 +9,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -28,8 +28,13 @@ an accept that fails at once, again and again, because the process has no descri
 POLL_SECONDS = 0.5
 """Seconds until the thread sees that it should end."""
 
+MAX_PAGES = 4
+"""Threads that answer requests of pages at a time."""
+
 Answer = Callable[[str], "tuple[int, str]"]
 """Returns the status code and the text for a path."""
+Page = Callable[[str], "tuple[int, str]"]
+"""Returns the status code and the text for the value of the header ``Authorization``. It may block."""
 
 
 class _Client(NamedTuple):
@@ -40,6 +45,15 @@ class _Client(NamedTuple):
     received: bytearray
 
 
+class _Request(NamedTuple):
+    """A request. ``refusal``: the answer to a wrong one, as status code and text; None = it is right."""
+
+    path: str
+    is_head: bool
+    authorization: str
+    refusal: tuple[int, str] | None
+
+
 class ProbeServer:
     """Answers GET and HEAD at an address until it is closed.
 
@@ -47,13 +61,17 @@ class ProbeServer:
         address: host name or IP address; empty = all interfaces, IPv4 and IPv6.
         port: 0 = a free one.
         answer: is called in the server's thread and must not block.
+        pages: by path; each request of a page has a thread of its own.
 
     Raises:
         OSError: the address or the port cannot be used.
     """
 
-    def __init__(self, address: str, port: int, answer: Answer) -> None:
-        self._answer = answer
+    def __init__(
+        self, address: str, port: int, answer: Answer, pages: Mapping[str, Page] | None = None
+    ) -> None:
+        self._answer, self._pages = answer, dict(pages or {})
+        self._free_threads = threading.Semaphore(MAX_PAGES)
         self._listener = _listen(address, port)
         self._listener.setblocking(False)
         self._clients: dict[int, _Client] = {}  # by descriptor, oldest first
@@ -115,23 +133,45 @@ class ProbeServer:
         if data and not is_whole and len(client.received) <= MAX_REQUEST_BYTES:
             return
         if data:
-            self._reply(client, is_whole=is_whole)
+            request = _parse(bytes(client.received), is_whole=is_whole)
+            if (page := self._pages.get(request.path)) and not request.refusal:
+                self._hand_over(client, request, page)
+                return
+            # It fits the socket's buffer, so the server does not wait for a client that reads nothing.
+            refused = request.refusal or self._answer(request.path)
+            _send(client.socket, _response(request, *refused))
         self._drop(client)
 
-    def _reply(self, client: _Client, *, is_whole: bool) -> None:
-        """Send the answer. It fits the socket's buffer, so the server does not wait for a client that reads
-        nothing.
-        """
-        try:
-            client.socket.send(_response(bytes(client.received), self._answer, is_whole=is_whole))
-            client.socket.shutdown(socket.SHUT_WR)
-        except OSError:  # the client hung up
+    def _hand_over(self, client: _Client, request: _Request, page: Page) -> None:
+        """Let a thread of its own answer. If all threads wait, such as for a database, refuse."""
+        if not self._free_threads.acquire(blocking=False):
+            _send(client.socket, _response(request, 503, "busy: ask again later"))
+            self._drop(client)
             return
+        self._leave(client)
+        thread = threading.Thread(
+            target=self._serve,
+            args=[client.socket, request, page],
+            name="txtasks-page",
+            daemon=True,
+        )
+        thread.start()
+
+    def _serve(self, connection: socket.socket, request: _Request, page: Page) -> None:
+        try:
+            with connection:
+                connection.settimeout(REQUEST_SECONDS)
+                _send(connection, _response(request, *page(request.authorization)))
+        finally:
+            self._free_threads.release()
 
     def _drop(self, client: _Client) -> None:
+        self._leave(client)
+        client.socket.close()
+
+    def _leave(self, client: _Client) -> None:
         del self._clients[client.socket.fileno()]
         self._selector.unregister(client.socket)
-        client.socket.close()
 
     def _drop_late_ones(self) -> None:
         now = time.monotonic()
@@ -150,20 +190,36 @@ def _listen(address: str, port: int) -> socket.socket:
     return socket.create_server(("", port))
 
 
-def _response(request: bytes, answer: Answer, *, is_whole: bool) -> bytes:
-    method, _, rest = request.split(b"\n", 1)[0].decode("latin-1").strip().partition(" ")
-    path, _, version = rest.partition(" ")
+def _parse(received: bytes, *, is_whole: bool) -> _Request:
+    first, *rest = received.decode("latin-1").split("\n")
+    method, _, target = first.strip().partition(" ")
+    path, _, version = target.partition(" ")
+    refusal = None
     if not version.startswith("HTTP/"):
-        code, text = 400, "ask in HTTP"
+        refusal = 400, "ask in HTTP"
     elif not is_whole:
-        code, text = 431, f"a request of more than {MAX_REQUEST_BYTES} bytes"
+        refusal = 431, f"a request of more than {MAX_REQUEST_BYTES} bytes"
     elif method not in ("GET", "HEAD"):
-        code, text = 501, "only GET and HEAD are answered"
-    else:
-        code, text = answer(path.partition("?")[0])
+        refusal = 501, "only GET and HEAD are answered"
+    headers = {
+        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)
+    }
+    authorization = headers.get("authorization", "")
+    return _Request(path.partition("?")[0], method == "HEAD", authorization, refusal)
+
+
+def _response(request: _Request, code: int, text: str) -> bytes:
     body = f"{text}\n".encode()
     head = (
-        f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\nContent-Type: text/plain\r\n"
+        f"HTTP/1.1 {code} {HTTPStatus(code).phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
-    return head.encode() + (b"" if method == "HEAD" else body)
+    return head.encode() + (b"" if request.is_head else body)
+
+
+def _send(connection: socket.socket, response: bytes) -> None:
+    try:
+        connection.sendall(response)
+        connection.shutdown(socket.SHUT_WR)
+    except OSError:  # the client hung up, or reads nothing
+        return

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from django_txtasks.worker.process.probe_server import ProbeServer
+from django_txtasks.worker.process.probe_server import Page, ProbeServer
 
 TOUCH_SECONDS = 1.0
 """Seconds between two touches of the file."""
@@ -121,12 +121,19 @@ class Probes(ProbeServer):
         liveness: gives the answers.
         port: 0 = a free port.
         address: empty = all interfaces. Kubernetes asks the pod's own address, where loopback does not answer.
+        pages: further answers by path; see ``ProbeServer``.
 
     Raises:
         OSError: the address or the port cannot be used.
     """
 
-    def __init__(self, liveness: Liveness | LivenessOfAll, port: int, address: str = "") -> None:
+    def __init__(
+        self,
+        liveness: Liveness | LivenessOfAll,
+        port: int,
+        address: str = "",
+        pages: Mapping[str, Page] | None = None,
+    ) -> None:
         self._answers = {
             "/live": (
                 liveness.is_live,
@@ -134,10 +141,11 @@ class Probes(ProbeServer):
             ),
             "/ready": (liveness.is_ready, liveness.unready),
         }
-        super().__init__(address, port, self._say)
+        self._paths = [*self._answers, *(pages or {})]
+        super().__init__(address, port, self._say, pages)
 
     def _say(self, path: str) -> tuple[int, str]:
         if path not in self._answers:
-            return 404, f"ask {' or '.join(self._answers)}"
+            return 404, f"ask {' or '.join(self._paths)}"
         holds, trouble = self._answers[path]
         return (200, "ok") if holds() else (503, trouble)

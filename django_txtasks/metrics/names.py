@@ -1,0 +1,41 @@
+"""The metrics: their names, kinds and meanings. All of them also have the label ``database``, an alias."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+
+
+class Metric(NamedTuple):
+    """A metric. ``labels`` leaves the database out, and ``le`` of a histogram."""
+
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+_OF_QUEUE = ("queue",)
+METRICS = {
+    "txtasks_due": Metric(GAUGE, _OF_QUEUE, "Pending tasks whose time has come, those in lanes included."),
+    "txtasks_due_is_capped": Metric(GAUGE, _OF_QUEUE, "1 = more tasks are due than were counted."),
+    "txtasks_oldest_seconds": Metric(GAUGE, _OF_QUEUE, "Wait of the oldest due task; 0 = no task is due."),
+    "txtasks_later": Metric(GAUGE, _OF_QUEUE, "Pending tasks that are not due yet, at most about 2,000."),
+    "txtasks_retrying": Metric(GAUGE, _OF_QUEUE, "Pending tasks whose last attempt has failed, at most 2,000."),
+    "txtasks_dead": Metric(GAUGE, _OF_QUEUE, "Dead tasks, at most 2,000."),
+    "txtasks_held": Metric(GAUGE, _OF_QUEUE, "Held tasks, at most 2,000."),
+    "txtasks_running": Metric(GAUGE, _OF_QUEUE, "Running tasks."),
+    "txtasks_paused": Metric(GAUGE, _OF_QUEUE, "1 = the queue is paused."),
+    "txtasks_attempts_total": Metric(COUNTER, ("queue", "task", "outcome"), "Ended attempts."),
+    "txtasks_attempt_seconds_total": Metric(COUNTER, ("queue", "task"), "Time of all attempts together."),
+    "txtasks_wait_seconds": Metric(HISTOGRAM, _OF_QUEUE, "Times from due to the start of an attempt."),
+    "txtasks_run_seconds": Metric(HISTOGRAM, _OF_QUEUE, "Times of attempts."),
+    "txtasks_counters_are_behind": Metric(GAUGE, (), "1 = no cleaner adds figures up: no counters."),
+    "txtasks_workers": Metric(GAUGE, ("state",), "Workers; only alive and suspected ones run tasks."),
+    "txtasks_slots": Metric(GAUGE, (), "Slots of all workers that run tasks."),
+    "txtasks_cleaners": Metric(GAUGE, (), "Cleaners that complete their passes."),
+    "txtasks_cleaner_pass_age_seconds": Metric(GAUGE, (), "Time since a cleaner completed a pass."),
+    "txtasks_lane_waiting": Metric(GAUGE, ("lane",), "Pending tasks of the 50 most late lanes, at most 200."),
+    "txtasks_schedule_late": Metric(GAUGE, ("schedule", "reason"), "1 = the schedule needs attention."),
+    "txtasks_problems": Metric(GAUGE, ("problem",), "Problems and warnings of the page At a glance, by name."),
+}  # fmt: skip
