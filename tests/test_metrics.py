@@ -261,6 +261,12 @@ def test_values_are_kept_for_fifteen_seconds(monkeypatch):
     assert 1 in [one.value for one in again if one.metric == "txtasks_due"]
 
 
+def test_in_a_test_case_nothing_is_kept(monkeypatch):
+    """The next test rolls back what this one has written."""
+    monkeypatch.setattr(kept, "is_in_test_case", lambda alias: True)
+    assert kept.samples("default") is not kept.samples("default")
+
+
 def test_while_one_thread_reads_the_others_wait_for_it(monkeypatch):
     reads, may_go_on = [], threading.Event()
 
