@@ -18,12 +18,14 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
+from django_txtasks.admin import bulk
 from django_txtasks.admin.bounded import following_indexes
 from django_txtasks.admin.confirming import Chosen
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import as_uuid
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.lifecycle import operators
+from django_txtasks.lifecycle.operators import Spread
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Act(NamedTuple):
     """One state change as a person sees it.
 
     Attributes:
+        name: the action, which is also the verb in ``operations``.
         take: moves the tasks with these ids if they are in ``state``; returns the moved tasks.
         state: the state in which a task must be.
         button: its name on the page of one task.
@@ -48,9 +51,11 @@ class Act(NamedTuple):
         asks: question to confirm, for an action that cannot be undone.
         hint: True if workers get a hint for the moved tasks.
         ends: the outcome of the tasks, if they leave the live table.
+        spreads: True if each task can get a time of its own.
     """
 
-    take: Callable[[str, list[uuid.UUID]], operators.Moved]
+    name: str
+    take: Callable[..., operators.Moved]
     state: Status
     button: Any
     log: Any
@@ -60,6 +65,7 @@ class Act(NamedTuple):
     asks: Any = None
     hint: bool = False
     ends: Outcome | None = None
+    spreads: bool = False
 
 
 def _cancel(alias: str, ids: list[uuid.UUID]) -> operators.Moved:
@@ -95,30 +101,30 @@ _COMPENSATED = ngettext_lazy(
     "%(n)s tasks left dead, because their compensations were enqueued: undone work must not be done again.",
     "n",
 )
-ACTS = {
-    "run_now": Act(
-        take=operators.run_now, state=Status.PENDING, hint=True,
+ACTS = {one.name: one for one in (
+    Act(
+        name="run_now", take=operators.run_now, state=Status.PENDING, hint=True, spreads=True,
         button=_("Run now"), log=_("Made due at once."), left=_NOT_PENDING,
         done=ngettext_lazy("%(n)s task made due now.", "%(n)s tasks made due now.", "n"),
     ),
-    "hold": Act(
-        take=operators.hold, state=Status.PENDING,
+    Act(
+        name="hold", take=operators.hold, state=Status.PENDING,
         button=_("Hold"), log=_("Held."), left=_NOT_PENDING,
         done=ngettext_lazy("%(n)s task held.", "%(n)s tasks held.", "n"),
     ),
-    "resume": Act(
-        take=operators.resume, state=Status.HELD, hint=True,
+    Act(
+        name="resume", take=operators.resume, state=Status.HELD, hint=True,
         button=_("Resume"), log=_("Resumed."), left=_NOT_HELD,
         done=ngettext_lazy("%(n)s task resumed.", "%(n)s tasks resumed.", "n"),
     ),
-    "cancel": Act(
-        take=_cancel, state=Status.PENDING, ends=Outcome.CANCELLED,
+    Act(
+        name="cancel", take=_cancel, state=Status.PENDING, ends=Outcome.CANCELLED,
         button=_("Cancel"), log=_("Cancelled."), left=_NOT_PENDING,
         asks=_("A cancelled task never runs and cannot be restored. It can only be enqueued again."),
         done=ngettext_lazy("%(n)s task cancelled.", "%(n)s tasks cancelled.", "n"),
     ),
-    "ask_to_stop": Act(
-        take=operators.ask_to_stop, state=Status.CLAIMED,
+    Act(
+        name="ask_to_stop", take=operators.ask_to_stop, state=Status.CLAIMED,
         button=_("Ask to stop"), log=_("Asked to stop."), left=_NOT_RUNNING,
         asks=_(
             "A running task sees this at its next check, and is cancelled when it stops. No other attempt starts, "
@@ -126,18 +132,18 @@ ACTS = {
         ),
         done=ngettext_lazy("%(n)s task asked to stop.", "%(n)s tasks asked to stop.", "n"),
     ),
-    "revive": Act(
-        take=operators.revive, state=Status.DEAD, hint=True,
+    Act(
+        name="revive", take=operators.revive, state=Status.DEAD, hint=True, spreads=True,
         button=_("Revive"), log=_("Revived."), left=_NOT_DEAD, barred=_COMPENSATED,
         done=ngettext_lazy("%(n)s task revived.", "%(n)s tasks revived.", "n"),
     ),
-    "discard": Act(
-        take=_discard, state=Status.DEAD, ends=Outcome.DISCARDED,
+    Act(
+        name="discard", take=_discard, state=Status.DEAD, ends=Outcome.DISCARDED,
         button=_("Discard"), log=_("Discarded."), left=_NOT_DEAD,
         asks=_("A discarded task is never tried again and cannot be revived. It can only be enqueued again."),
         done=ngettext_lazy("%(n)s task discarded.", "%(n)s tasks discarded.", "n"),
     ),
-}  # fmt: skip
+)}  # fmt: skip
 
 
 class TaskActions(Base):
@@ -147,41 +153,41 @@ class TaskActions(Base):
     is_id: Callable[[str], bool]
 
     @admin.action(permissions=["run_now"], description=_("Run selected tasks now (pending)"))
-    def run_now(self, request: HttpRequest, queryset: Tasks) -> None:
+    def run_now(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
         """Make pending tasks due now instead of later."""
-        self._act(request, queryset, ACTS["run_now"])
+        return self._do(request, queryset, "run_now")
 
     @admin.action(permissions=["hold"], description=_("Hold selected tasks (pending)"))
-    def hold(self, request: HttpRequest, queryset: Tasks) -> None:
+    def hold(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
         """Hold pending tasks: PENDING -> HELD."""
-        self._act(request, queryset, ACTS["hold"])
+        return self._do(request, queryset, "hold")
 
     @admin.action(permissions=["resume"], description=_("Resume selected tasks (held)"))
-    def resume(self, request: HttpRequest, queryset: Tasks) -> None:
+    def resume(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
         """Let held tasks run again: HELD -> PENDING."""
-        self._act(request, queryset, ACTS["resume"])
+        return self._do(request, queryset, "resume")
 
     @admin.action(permissions=["cancel"], description=_("Cancel selected tasks (pending)"))
     def cancel(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
         """Cancel pending tasks: PENDING -> finished as cancelled."""
-        return self._act_if_confirmed(request, queryset, "cancel")
+        return self._do(request, queryset, "cancel")
 
     @admin.action(
         permissions=["ask_to_stop"], description=_("Ask selected tasks to stop (claimed)")
     )
     def ask_to_stop(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
         """Ask claimed tasks to stop."""
-        return self._act_if_confirmed(request, queryset, "ask_to_stop")
+        return self._do(request, queryset, "ask_to_stop")
 
     @admin.action(permissions=["revive"], description=_("Revive selected tasks (dead)"))
-    def revive(self, request: HttpRequest, queryset: Tasks) -> None:
+    def revive(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
         """Let dead tasks run again: DEAD -> PENDING."""
-        self._act(request, queryset, ACTS["revive"])
+        return self._do(request, queryset, "revive")
 
     @admin.action(permissions=["discard"], description=_("Discard selected tasks (dead)"))
     def discard(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
         """Discard dead tasks: DEAD -> finished as discarded."""
-        return self._act_if_confirmed(request, queryset, "discard")
+        return self._do(request, queryset, "discard")
 
     # Django calls these methods for the permissions that the actions name.
     def has_run_now_permission(self, request: HttpRequest) -> bool:
@@ -205,30 +211,46 @@ class TaskActions(Base):
     def has_discard_permission(self, request: HttpRequest) -> bool:
         return may(request, "discard")
 
-    def _act_if_confirmed(
-        self, request: HttpRequest, queryset: Tasks, name: str
-    ) -> HttpResponse | None:
-        """Ask for confirmation on a page that sends the same action again; permissions are checked again then."""
+    def _do(self, request: HttpRequest, queryset: Tasks, name: str) -> HttpResponse | None:
+        """Act, or show a page that asks and sends the same action again; permissions are checked again then."""
         act = ACTS[name]
-        if "confirmed" in request.POST:
-            self._act(request, queryset, act)
+        is_all = request.POST.get("select_across") == "1" and not self.is_id(
+            request.GET.get("q", "")
+        )
+        if not is_all and (act.asks is None or "confirmed" in request.POST):
+            self.act(request, queryset, act)
             return None
-        is_id = self.is_id(request.GET.get("q", ""))
-        chosen = Chosen.of(request, queryset, act.state, is_id=is_id)
-        if chosen.leaves and not chosen.moves:  # nothing to confirm
-            self._act(request, queryset.none(), act)
+        chosen = Chosen.of(request, queryset, act.state, is_all=is_all)
+        if is_all and chosen.are_many:
+            return bulk.page(self, request, queryset, act, chosen)
+        if is_all:
+            queryset = queryset.filter(pk__in=chosen.ids)
+        if act.asks is None or "confirmed" in request.POST:
+            self.act(request, queryset, act)
             return None
+        if not chosen.moves:  # nothing to confirm
+            self.act(request, queryset.none(), act)
+            return None
+        context = {"selected": request.POST.getlist(ACTION_CHECKBOX_NAME)}
+        return self.ask(request, "confirm", act, chosen, context)
+
+    def ask(
+        self, request: HttpRequest, page: str, act: Act, chosen: Chosen, context: dict[str, Any]
+    ) -> HttpResponse:
+        """Return a page about an action and its tasks."""
         context = {
             **self.admin_site.each_context(request),
-            "title": act.button, "name": name, "act": act, "chosen": chosen, "opts": self.model._meta,
-            "selected": request.POST.getlist(ACTION_CHECKBOX_NAME),
+            "title": act.button, "name": act.name, "act": act, "chosen": chosen, "opts": self.model._meta,
             "select_across": request.POST.get("select_across", "0"), "back": request.get_full_path(),
-            "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
+            "breadcrumbs_are_a_list": django.VERSION >= (6, 1), **context,
         }  # fmt: skip
-        return TemplateResponse(request, "admin/txtasks/confirm.html", context)
+        return TemplateResponse(request, f"admin/txtasks/{page}.html", context)
 
-    def _act(self, request: HttpRequest, queryset: Tasks, act: Act) -> None:
-        taken = take(request, queryset, act)
+    def act(
+        self, request: HttpRequest, queryset: Tasks, act: Act, spread: Spread | None = None
+    ) -> None:
+        """Change these tasks, and show their numbers."""
+        taken = take(request, queryset, act, spread)
         if taken.moved:
             self.message_user(request, act.done % {"n": taken.moved}, messages.SUCCESS)
         if taken.barred:
@@ -251,25 +273,28 @@ class Taken:
     barred: int = 0
 
 
-def take(request: HttpRequest, queryset: Tasks, act: Act) -> Taken:
+def take(request: HttpRequest, queryset: Tasks, act: Act, spread: Spread | None = None) -> Taken:
     """Change the state of the chosen tasks. Each chunk commits separately, together with its history entries."""
     alias = queryset.select_for_update().db  # the primary, even if pages read a replica
     taken = Taken()
     for names in _chunks(queryset.using(alias)):
         taken.chosen += len(names)
-        taken.moved += _take_chunk(request, alias, act, names)
+        taken.moved += _take_chunk(request, alias, act, names, spread)
         if act.barred:
             taken.barred += Task.objects.using(alias).compensated().filter(pk__in=names).count()
-    # Count also the chosen tasks that have left the list since the page was loaded.
-    taken.chosen = max(taken.chosen, len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))))
+    if request.POST.get("select_across") != "1":
+        # Count also the chosen tasks that have left the list since the page was loaded.
+        taken.chosen = max(taken.chosen, len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))))
     return taken
 
 
-def _take_chunk(request: HttpRequest, alias: str, act: Act, names: dict[uuid.UUID, str]) -> int:
+def _take_chunk(
+    request: HttpRequest, alias: str, act: Act, names: dict[uuid.UUID, str], spread: Spread | None
+) -> int:
     with transaction.atomic(using=alias):
-        moved = act.take(alias, list(names))
+        moved = act.take(alias, list(names), *([] if spread is None else [spread]))
         _log(request, act, {task_id: names[task_id] for task_id, _queue in moved})
-        if act.hint:
+        if act.hint and spread is None:
             notify_on_commit(alias, moved)
     return len(moved)
 

@@ -1,7 +1,8 @@
-"""The confirmation page of an action that cannot be undone."""
+"""The tasks that an action has chosen, for the page that asks before it acts."""
 
 from __future__ import annotations
 
+import uuid
 from typing import NamedTuple
 
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -20,6 +21,8 @@ from django_txtasks.models import Status, Task
 
 MAX_LISTED_TASKS = 20
 """Highest number of tasks that the page lists."""
+MAX_IN_REQUEST = 1_000
+"""Highest number of tasks that one request changes."""
 
 
 class Chosen(NamedTuple):
@@ -27,41 +30,53 @@ class Chosen(NamedTuple):
 
     Attributes:
         moves: number of tasks; counts only the rows that were read, if there are more.
+        ids: the first ``MAX_IN_REQUEST`` of them.
         leaves: selected tasks in another state; None if all pages are selected, because these are not counted.
         looked_at: number of rows that were read; None if all rows were read.
     """
 
     moves: int
+    ids: list[uuid.UUID]
     examples: list[Task]
     leaves: int | None
     looked_at: int | None
 
+    @property
+    def are_many(self) -> bool:
+        """True if there are, or may be, more tasks than one request changes."""
+        return self.looked_at is not None or self.moves > MAX_IN_REQUEST
+
     @classmethod
     def of(
-        cls, request: HttpRequest, queryset: QuerySet[Task], state: Status, *, is_id: bool
+        cls, request: HttpRequest, queryset: QuerySet[Task], state: Status, *, is_all: bool
     ) -> Chosen:
         """Count the selected tasks; if all pages are selected, the first rows of the list.
 
         Args:
-            is_id: True if the list is the result of a search for one id.
+            is_all: all pages are selected. A search for one id has one page.
         """
         in_state = queryset.filter(status=state)
         rows = queryset.model._default_manager.using(queryset.db).order_by()
         leaves = looked_at = None
         with following_indexes(queryset.db):
-            if request.POST.get("select_across") == "1" and not is_id:
+            if is_all:
                 is_retrying = request.GET.get("state") == RETRYING
                 chosen = {**request.GET.dict(), "state": RETRYING if is_retrying else state}
                 order = order_of_list(chosen)
-                ids = first_rows(in_state, order)
-                found = ids.count()
+                found = first_rows(in_state, order)
+                moves = found.count()
                 if has_more_rows(rows, order):
                     looked_at = bounded.MAX_ROWS
             else:
-                ids = in_state.order_by("-pk").values_list("pk", flat=True)
-                found = ids.count()
-                leaves = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - found
-            examples = rows.filter(pk__in=list(ids[:MAX_LISTED_TASKS])).only(
-                "task_name", "queue_name"
-            )
-            return cls(found, list(examples), leaves, looked_at)
+                found = in_state.order_by("-pk").values_list("pk", flat=True)
+                moves = found.count()
+                leaves = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - moves
+            ids = list(found[:MAX_IN_REQUEST])
+            some = {
+                one.pk: one
+                for one in rows.filter(pk__in=ids[:MAX_LISTED_TASKS]).only(
+                    "task_name", "queue_name"
+                )
+            }
+            examples = [some[one] for one in ids[:MAX_LISTED_TASKS] if one in some]
+            return cls(moves, ids, examples, leaves, looked_at)

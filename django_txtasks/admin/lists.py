@@ -25,6 +25,9 @@ from django_txtasks.lifecycle.workers import progress_of
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 from django_txtasks.wording import span
 
+ON_CAUSE = ("revive", "discard", "hold")
+"""Actions with a button above the list of a cause."""
+
 
 @admin.register(Task)
 class TaskAdmin(TaskActions, StackOnPage, TaskPages):
@@ -137,7 +140,8 @@ class TaskAdmin(TaskActions, StackOnPage, TaskPages):
         if get_config().lanes and waits and "queue" in request.GET and "lane" not in request.GET:
             warning += gettext(" Tasks of lanes are not in this list: choose the lane.")
         about = causes.sentence(self.get_queryset(request).db, request.GET.get("cause"))
-        context = {**(extra_context or {}), "warning": warning, "about": about}
+        acts = [ACTS[name] for name in ON_CAUSE if may(request, name)] if about else []
+        context = {**(extra_context or {}), "warning": warning, "about": about, "all_acts": acts}
         return super().changelist_view(request, context)
 
     def get_object(

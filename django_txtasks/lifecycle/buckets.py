@@ -1,6 +1,6 @@
-"""The buckets of a scan: queues that are not paused, and the priorities of their pending tasks.
+"""The buckets of a scan: queues that are not paused, priorities of their pending tasks, queues with failed tasks.
 
-It reads no backlog: one probe of an index for each priority.
+It reads no backlog: one probe of an index for each priority or queue.
 """
 
 from __future__ import annotations
@@ -12,6 +12,21 @@ from django.db import connections
 
 from django_txtasks.database.execute import fetch, fetch_column
 from django_txtasks.lifecycle import statements
+from django_txtasks.models import Status
+
+# On PostgreSQL and SQLite the index has only rows of this condition. On PostgreSQL, a comparison of whole rows
+# alone is the place of a probe: with a second condition, each probe would read all entries before the place.
+FAILED = "(cause IS NOT NULL OR status IN ('dead', 'held'))"
+_NEXT_FAILED = f"""
+    SELECT status, queue_name FROM txtasks_task {{by_cause}}
+     WHERE {FAILED} AND (status, queue_name) > (%(status)s, %(queue)s)
+     ORDER BY status, queue_name LIMIT 1
+"""  # noqa: S608 -- the condition is a constant
+# MariaDB does not use the index to compare whole rows, but it finds a smallest value by one probe.
+_SMALLEST_FAILED = """
+    SELECT %(status)s, MIN(queue_name) FROM txtasks_task {by_cause}
+     WHERE status = %(status)s AND queue_name > %(queue)s
+"""
 
 
 def paused_queues(alias: str) -> set[str]:
@@ -46,3 +61,17 @@ def _one_by_one(
         yield priority
         sql = statements.NEXT_PRIORITY
         ((priority,),) = look(alias, sql, queue=queue, priority=priority)
+
+
+def failed_queue_after(alias: str, status: Status, queue: str) -> str:
+    """Return the next queue with failed tasks in this state, by name; empty = there are no more."""
+    sql = _SMALLEST_FAILED if connections[alias].vendor == "mysql" else _NEXT_FAILED
+    rows = fetch(alias, sql, status=status.value, queue=queue)
+    return rows[0][1] or "" if rows and rows[0][0] == status.value else ""
+
+
+def failed_queues(alias: str, status: Status) -> Iterator[str]:
+    """Yield all queues with failed tasks in this state."""
+    queue = ""
+    while queue := failed_queue_after(alias, status, queue):
+        yield queue

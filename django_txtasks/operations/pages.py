@@ -16,7 +16,7 @@ from django.db import connections
 
 from django_txtasks.database.execute import as_uuid, fetch, fetch_value
 from django_txtasks.database.transactions import only_reading
-from django_txtasks.lifecycle import lane_buckets, statements
+from django_txtasks.lifecycle import buckets, lane_buckets, statements
 from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.models import Status
 from django_txtasks.operations.choice import Choice
@@ -39,7 +39,9 @@ _PAGE = """
      ORDER BY <order> run_after, id LIMIT %(limit)s
 """
 _STOPPED = "status IN ('dead', 'held') AND status = %(status)s"
-_OF_CAUSE = f"{_STOPPED} AND queue_name = %(queue)s AND cause = %(cause)s"
+_OF_CAUSE = (
+    f"{buckets.FAILED} AND status = %(status)s AND queue_name = %(queue)s AND cause = %(cause)s"
+)
 _BUCKET = (
     "status = 'pending' AND lane = %(lane)s AND queue_name = %(queue)s AND priority = %(priority)s"
 )
@@ -152,18 +154,25 @@ class Walk:
 
     def _parts(self, status: Status) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Yield the parts of an index that have the rows: condition, name of the index, values."""
-        choice = self._choice
-        if status == Status.PENDING:
+        cause = self._choice.cause
+        if status == Status.CLAIMED:
+            yield _RUNNING, "txtasks_claimed", {}
+        elif cause is not None:
+            for queue in self._failed_queues(status):
+                yield _OF_CAUSE, "txtasks_cause", {"queue": queue, "cause": cause}
+        elif status == Status.PENDING:
             place = _FROM_BUCKET if self._vendor == "postgresql" else _BUCKET
             for one in self._buckets():
                 values = {"lane": one.lane, "queue": one.queue_name, "priority": one.priority}
                 yield place, "txtasks_pending", values
-        elif status == Status.CLAIMED:
-            yield _RUNNING, "txtasks_claimed", {}
-        elif choice.queue is not None and choice.cause is not None:
-            yield _OF_CAUSE, "txtasks_cause", {"queue": choice.queue, "cause": choice.cause}
         else:
             yield _STOPPED, "txtasks_stopped", {}
+
+    def _failed_queues(self, status: Status) -> list[str]:
+        if self._choice.queue is not None:
+            return [self._choice.queue]
+        with only_reading(self._alias, STATEMENT_TIMEOUT):
+            return list(buckets.failed_queues(self._alias, status))
 
     def _buckets(self) -> Iterator[lane_buckets.LaneBucket]:
         lane, behind, is_last = self._choice.lane, "", False

@@ -34,13 +34,14 @@ class Record:
     superuser. Its text names the system's user.
     """
 
-    def __init__(self, name: str, done: str, choice: Choice, by: Any) -> None:
+    def __init__(
+        self, name: str, done: str, choice: Choice, by: Any, *, is_logged: bool = True
+    ) -> None:
         self._name, self._done, self._choice = name, done, choice
         self._by = str(by) or user_of_process() or "?"
         self._entry: Any = None
-        self._user_id: Any = (
-            self._user_of(by) if apps.is_installed("django.contrib.admin") else None
-        )
+        has_log = is_logged and apps.is_installed("django.contrib.admin")
+        self._user_id: Any = self._user_of(by) if has_log else None
 
     def note(self, moved: Moved) -> None:
         """Write the counts so far into the entry, in the transaction of the slice."""

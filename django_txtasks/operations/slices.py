@@ -15,6 +15,7 @@ from django.db import connections, transaction
 from django_txtasks.database.transactions import repeated
 from django_txtasks.exceptions import InvalidChoice
 from django_txtasks.lifecycle.operators import Spread
+from django_txtasks.models import Status
 from django_txtasks.operations.choice import Choice, seconds_of
 from django_txtasks.operations.moved import MAX_COUNTED, Moved, Taken
 from django_txtasks.operations.pages import Click, Row, Walk, click_of, rows_of_ids
@@ -32,6 +33,9 @@ class Order:
     Attributes:
         by: a user of the site, or the name of a person.
         spread: each task becomes due at a random time within this span.
+        status: only tasks in this state; None = in each state of the verb.
+        clicked: the moment of the call, if it was before; None = now.
+        is_logged: False = the caller has written the entry of the admin's log.
     """
 
     name: str
@@ -39,16 +43,24 @@ class Order:
     alias: str
     spread: timedelta | float | None = None
     by: Any = ""
+    status: Status | None = None
+    clicked: Click | None = None
+    is_logged: bool = True
 
     @cached_property
     def click(self) -> Click:
         """The moment of the call. Tasks that come later are not chosen, also after a dry run and a question."""
-        return click_of(self.alias, seconds_of(self.spread))
+        return self.clicked or click_of(self.alias, seconds_of(self.spread))
 
     @property
     def verb(self) -> Verb:
         """The verb of this name."""
         return VERBS[self.name]
+
+    def first_ids(self, most: int) -> list[uuid.UUID]:
+        """Return the ids of the tasks that ``carry_out`` would change first."""
+        rows, _ = self._found(self.click)
+        return [row.id for row in islice(rows, most)]
 
     def dry_run(self) -> Moved:
         """Return what ``carry_out`` would do, and change nothing."""
@@ -66,7 +78,8 @@ class Order:
         self._refuse_one_long_transaction()
         known, now = self.click, click_of(self.alias, seconds_of(self.spread))
         rows, walk = self._found(known._replace(end=now.end))
-        moved, record = Moved(), Record(self.name, self.verb.done, self.choice, self.by)
+        moved = Moved()
+        record = Record(self.name, self.verb.done, self.choice, self.by, is_logged=self.is_logged)
         try:
             for slice_ in _sliced(islice(rows, self.choice.limit)):
                 moved = repeated(self.alias, self._slice(slice_, moved, now, record))
@@ -99,8 +112,8 @@ class Order:
     def _found(self, click: Click) -> tuple[Iterator[Row], Walk | None]:
         if self.choice.ids:
             return iter(self._rows_of_ids()), None
-        verb = self.verb
-        walk = Walk(self.alias, self.choice, verb.walked, click, later=verb.later)
+        states = self.verb.walked if self.status is None else (self.status,)
+        walk = Walk(self.alias, self.choice, states, click, later=self.verb.later)
         return walk.rows(), walk
 
     def _rows_of_ids(self) -> Iterator[Row]:

@@ -22,6 +22,7 @@ from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.exceptions import InvalidOption
 from django_txtasks.lifecycle.attempts import read_entries
+from django_txtasks.lifecycle.buckets import failed_queue_after
 from django_txtasks.models import Status, Task
 from django_txtasks.rules.payload import clean_text
 from django_txtasks.stats import statements
@@ -203,9 +204,8 @@ class _Probes:
 
     def queue_after(self, status: Status, queue: str) -> str:
         """Return the next queue with failed tasks of this state; empty = there are no more."""
-        sql = statements.MIN_QUEUE if self._smallest else statements.NEXT_QUEUE
-        found = self._probe(sql, status=status.value, queue=queue)
-        return found[1] or "" if found and found[0] == status.value else ""
+        self._number += 1
+        return failed_queue_after(self._alias, status, queue)
 
     def cause_from(self, status: Status, queue: str, cause: int) -> int | None:
         """Return the next cause of this state and queue, from this one on."""

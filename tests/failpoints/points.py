@@ -248,3 +248,4 @@ ROLES: dict[str, dict[str, Callable[[Fault], None]]] = {
     },
 }
 SEAMS = {point: seam for seams in ROLES.values() for point, seam in seams.items()}
+SEAMS["revive"] = statement("REVIVE", skip=2)  # in the third slice of an operation

@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import Error, connections
 from django.utils.autoreload import get_child_arguments
 
-from django_txtasks import checks, hints, signals
+from django_txtasks import bulk, checks, hints, signals
 from django_txtasks.conf import Config, get_config
 from django_txtasks.database import sessions
 from django_txtasks.declarations import registry
@@ -55,6 +55,8 @@ from django_txtasks.worker.process.supervisor import (
 )
 from django_txtasks.worker.worker import Exit, Worker
 
+OWN_NAMES = (bulk.NAME, "django_txtasks.notices.")
+"""Task functions of the package, which make no project."""
 LAST_LINES_SECONDS = 0.5
 """Longest time for the last log lines and hints after tasks were given back; these may already run elsewhere."""
 
@@ -227,7 +229,7 @@ def _refuse_contradictions(aliases: list[str], options: dict[str, Any], parts: S
             "--liveness-file and --probe-port describe one worker process, but this command would start "
             f"{count}. Start one command for each process."
         )
-    if all(name.startswith("django_txtasks.notices.") for name in registry.names()):
+    if all(name.startswith(OWN_NAMES) for name in registry.names()):
         raise CommandError(
             "No task function is declared: add @task to a function in an installed app's tasks.py."
         )

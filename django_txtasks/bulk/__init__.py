@@ -1,0 +1,59 @@
+"""The task ``django_txtasks.bulk``: it changes tasks for a person, if they are too many for one request.
+
+Each process declares it, as it declares the notices. So this module is small, and imports the operations only
+where such a task runs. ``ordering`` enqueues it.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+from django_txtasks.context import TaskContext
+from django_txtasks.declarations import registry
+from django_txtasks.declarations.declaring import declaration_of
+from django_txtasks.functions import TaskFunction
+
+NAME = "django_txtasks.bulk"
+
+
+def _bulk(
+    context: TaskContext,
+    *,
+    verb: str,
+    status: str,
+    filters: dict[str, Any],
+    click: list[str],
+    spread: float,
+    by: str,
+    total: int | None,
+) -> dict[str, Any]:
+    """Change all tasks of a choice in slices, and return the counts.
+
+    Another attempt goes on: the tasks of earlier slices are in another state now, or due after the click.
+
+    Args:
+        click: the moment of the order; tasks that come later are left.
+        total: the number of chosen tasks; None = unknown.
+    """
+    from django_txtasks.models import Status
+    from django_txtasks.operations.choice import Choice
+    from django_txtasks.operations.moved import Moved
+    from django_txtasks.operations.pages import Click
+    from django_txtasks.operations.slices import Order
+
+    order = Order(
+        name=verb, choice=Choice(**filters), alias=context._alias, spread=spread, by=by,
+        status=Status(status), clicked=Click(*click), is_logged=False,
+    )  # fmt: skip
+    moved = Moved()
+    with closing(order.carry_out()) as slices:
+        for moved in slices:
+            context.progress(moved.changed, total)
+            context.check()
+    return moved.as_json()
+
+
+_DECLARATION = declaration_of(_bulk, name=NAME, options={"idempotent": True, "takes_context": True})
+registry.register(_DECLARATION)
+bulk: TaskFunction[..., Any] = TaskFunction(_bulk, _DECLARATION)
