@@ -1,5 +1,6 @@
 """Figures: workers count and append, a cleaner adds up, readers see each count once at any moment."""
 
+import contextlib
 import json
 import threading
 import time
@@ -13,14 +14,14 @@ from django.db import DatabaseError, OperationalError, connection, connections, 
 from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
-from django_txtasks import enqueue_many, stats
+from django_txtasks import enqueue_many, signals, stats
 from django_txtasks.cleaner.cleaner import Cleaner
 from django_txtasks.cleaner.figures import Figures
 from django_txtasks.conf import get_config
 from django_txtasks.counts import adding_up, appending, histogram
-from django_txtasks.counts.tally import MAX_NAMES, OTHERS, Tally
+from django_txtasks.counts.tally import MAX_COUNT, MAX_NAMES, OTHERS, Tally
 from django_txtasks.exceptions import ConfigError, InvalidOption
-from django_txtasks.lifecycle import operators, workers
+from django_txtasks.lifecycle import backlog, operators, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.models import EndedWorker, RawStat, Stat, Status, Task, Worker
@@ -51,8 +52,12 @@ def appended(number=1, queue="default"):
         appending.append("default", tally_of(*(f"f{n}" for n in range(number)), queue=queue))
 
 
+def figures_step(emit=lambda signal, **facts: None):
+    return Figures(get_config(), "default", emit=emit, clock=lambda: 0.0)
+
+
 def add_up():
-    for _ in Figures(get_config(), "default", clock=lambda: 0.0).add_up():
+    for _ in figures_step().add_up():
         pass
 
 
@@ -359,7 +364,7 @@ def test_of_two_cleaners_at_once_one_passes_by():
         thread.join(helpers.PATIENCE)
         assert not thread.is_alive()
         assert RawStat.objects.count() == 2
-        adding_up.add_up("default")
+        adding_up.add_up("default", 10)
     assert total() == 3
     assert set(sums().values()) == {3}
 
@@ -394,20 +399,122 @@ def test_counters_never_fall_while_cleaners_add_up_and_workers_append():
     assert set(sums().values()) == {60}
 
 
-def test_a_number_of_a_worker_is_added_up_whole(monkeypatch):
-    monkeypatch.setattr(adding_up, "MAX_ROWS", 4)
-    monkeypatch.setattr(adding_up, "MAX_SQLITE_ROWS", 4)
+@pytest.mark.parametrize("most", [1, 4])
+def test_a_slice_takes_exactly_the_rows_that_it_has_read(most):
     for number in (6, 3, 3, 1):
         appended(number)
+    worker = registered()
+    for seq in (1, 2):
+        with transaction.atomic():
+            appending.append_once("default", worker, seq, tally_of("f0", "f1", "f2"))
     while RawStat.objects.exists():
         before = RawStat.objects.count()
         with transaction.atomic():
             adding_up.enter("default")
-            adding_up.add_up("default")
-        assert RawStat.objects.count() < before
+            assert adding_up.add_up("default", most).has_more is (before >= most)
+        assert RawStat.objects.count() == max(0, before - most)
         assert len({*sums().values()}) == 1
-        assert total() == 13
-    assert set(sums().values()) == {13}
+        assert total() == 19
+    assert set(sums().values()) == {19}
+
+
+def test_a_slice_that_does_not_get_through_is_halved():
+    appended(8)
+    step = figures_step()
+    sizes = []
+
+    def too_slow(execute, sql, params, many, context):
+        if "DELETE FROM txtasks_rawstat" in sql and RawStat.objects.count() == 8:
+            sizes.append(step._rows)
+            if step._rows > 3:
+                raise DatabaseError("the test: too slow")
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(too_slow):
+        while RawStat.objects.exists():
+            with contextlib.suppress(DatabaseError):
+                list(step.add_up())
+    halves = [adding_up.MAX_ROWS]
+    while halves[-1] > 3:
+        halves.append(halves[-1] // 2)
+    assert sizes == halves
+    assert step._rows > 3
+    assert set(sums().values()) == {8}
+
+
+def test_figures_that_fail_keep_no_other_step_from_its_work():
+    """If the database has ended the session of a step, the pass goes no further. So they are the last step."""
+    cleaner = Cleaner(get_config())
+    assert cleaner.passes._steps[-1] == cleaner.figures.add_up
+    appended()
+    with refusing("DELETE FROM txtasks_rawstat"), pytest.raises(DatabaseError, match="add up"):
+        cleaner.run_once()
+    cleaner.run_once()
+    assert set(sums().values()) == {1}
+
+
+INVALID = {
+    "a negative count": {"succeeded": -5},
+    "a count beyond all": {"failed": 2**63 - 1},
+    "a time beyond all": {"run_ms": 2**63 - 1},
+    "a text": {"died": "many"},
+    "bytes": {"run": b"\xff"},
+    "bytes as name": {"task_name": b"\xff"},
+}
+
+
+@pytest.mark.parametrize("changes", INVALID.values(), ids=INVALID)
+def test_invalid_rows_are_dropped_and_named(changes):
+    texts = [one for one in changes.values() if not isinstance(one, int)]
+    if texts and connection.vendor != "sqlite":
+        pytest.skip("this database refuses the value")
+    appended(3)
+    for column, value in changes.items():
+        helpers.execute(f"UPDATE txtasks_rawstat SET {column} = %s WHERE task_name = 'f1'", value)
+    told = []
+    list(figures_step(lambda signal, **facts: told.append((signal, facts))).add_up())
+    assert not RawStat.objects.exists()
+    assert set(sums().values()) == {2}
+    ((signal, facts),) = told
+    assert signal is signals.figures_dropped
+    assert facts["number"] == 1
+    assert "'default'" in facts["rows"]
+
+
+def test_readers_pass_over_invalid_rows():
+    appended(2)
+    RawStat.objects.filter(task_name="f1").update(succeeded=-5)
+    assert total() == 1
+
+
+@pytest.mark.parametrize("text", ["1:" + "9" * 590, "x", "99:1 1:2:3 é:4"])
+def test_odd_texts_and_sums_beyond_a_column_stop_no_cleaner(text):
+    appended()
+    RawStat.objects.update(wait=text, succeeded=MAX_COUNT, run_ms=MAX_COUNT)
+    add_up()
+    appended()
+    RawStat.objects.update(wait=text, succeeded=MAX_COUNT)
+    add_up()
+    assert not RawStat.objects.exists()
+    assert set(sums().values()) == {MAX_COUNT}
+
+
+@pytest.mark.once
+def test_the_longest_texts_fit_in_their_column():
+    text = histogram.text_of([10**30] * histogram.BUCKETS)
+    assert len(text) <= RawStat._meta.get_field("wait").max_length
+    again = histogram.empty()
+    histogram.add_text(again, text)
+    assert set(again) == {histogram.MAX_COUNT}
+
+
+def test_a_cleaner_without_figures_adds_up_those_of_others(txtasks):
+    appended(2)
+    txtasks(stats=False)
+    add_up()
+    assert not RawStat.objects.exists()
+    assert set(sums().values()) == {2}
+    assert not Stat.objects.filter(due__isnull=False).exists()
 
 
 def test_old_rows_are_deleted_by_width():
@@ -439,6 +546,36 @@ def test_a_cleaner_notes_what_is_due(txtasks):
     point = stats.chart("default", HOUR).points[-1]
     assert point.due in (4, None)  # None = a minute has begun since
     assert any(one.due == 4 for one in stats.chart(None, HOUR).points)
+
+
+def test_a_backlog_is_read_in_parts_up_to_its_highest_count(monkeypatch):
+    for name, value in (("FIRST", 2), ("FACTOR", 2), ("MAX_DUE", 9)):
+        monkeypatch.setattr(backlog, name, value)
+    for priority, number in ((5, 2), (3, 5), (0, 6)):
+        enqueue_many([(tasks.quick.using(priority=priority), [])] * number)
+    tasks.quick.using(queue_name="mail").enqueue()
+    enqueue_many([(tasks.quick.using(queue_name="mail", run_after=1000), [])] * 20)
+    found = backlog.backlog("default", ["default", "mail", "empty"])
+    assert {queue: due for queue, (due, _) in found.items()} == {
+        "default": 9,
+        "mail": 1,
+        "empty": 0,
+    }
+    assert found["mail"][1] > 0.0
+    read, count, _ = backlog._due_of("default", "mail", 0, 1000)
+    assert read <= 2
+    assert count == 1
+
+
+def test_a_backlog_of_many_queues_is_read_in_bounds(monkeypatch, txtasks):
+    monkeypatch.setattr(backlog, "MAX_READ", 4)
+    queues = ["default", "mail", "third"]
+    txtasks(queues=queues)
+    for queue in queues:
+        enqueue_many([(tasks.quick.using(queue_name=queue), [])] * 3)
+    seen = [set(backlog.backlog("default", queues)) for _ in range(50)]
+    assert {len(one) for one in seen} == {2}
+    assert set().union(*seen) == set(queues)
 
 
 def test_a_note_and_counts_share_a_row():

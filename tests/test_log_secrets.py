@@ -97,7 +97,7 @@ def test_a_result_that_cannot_be_kept():
 @pytest.mark.parametrize("notices", [{"task": "probe.tasks.notice"}, {"mail": ["ops@example.com"]}])
 def test_a_dead_task_its_hooks_and_its_notices(txtasks, notices):
     txtasks(dead_notices=notices)
-    tasks.pay.using(max_attempts=1).enqueue(SECRET, amount=NESTED)
+    tasks.pay_too_much.enqueue(SECRET, amount=NESTED)
     handle = tasks.fail_until.using(max_attempts=1).enqueue(99)
     Task.objects.filter(pk=handle.id).update(kwargs={"password": SECRET})
     Task.objects.exclude(pk=handle.id).update(args=[NESTED], kwargs={"password": SECRET})

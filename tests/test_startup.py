@@ -19,8 +19,9 @@ for app in ("django_txtasks", "orders"):
     settings.INSTALLED_APPS.remove(app)
 """
 NOT_AT_SETUP = (
-    "backends", "broker.connection", "cleaner", "contrib", "hints.channel", "inspection", "lanes",
+    "admin.glance", "backends", "broker.connection", "cleaner", "contrib", "hints.channel", "inspection", "lanes",
     "lifecycle.cleaners", "lifecycle.cleaning", "lifecycle.engines", "lifecycle.turn", "management", "metrics",
+    "overview",
     "schedules.changes", "schedules.periodic", "schedules.status", "schedules.ticks", "steps", "testing", "worker",
 )  # fmt: skip
 """Rooms and modules that only single commands, pages, settings or features need."""

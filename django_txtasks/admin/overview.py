@@ -14,13 +14,11 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import glance
 from django_txtasks.admin.pages import Pages
 from django_txtasks.conf import get_config
 from django_txtasks.database.errors import text_of
 from django_txtasks.lifecycle import pausing
 from django_txtasks.models import Overview, PausedQueue, Task
-from django_txtasks.overview import overview
 
 REFRESH_SECONDS = 5
 
@@ -95,6 +93,8 @@ class OverviewAdmin(Pages):
             messages.success(request, gettext("Queue %s is resumed.") % queue)
         else:
             raise BadRequest("The form names no queue.")
+        from django_txtasks.overview import overview  # imported by this page alone
+
         overview(alias, max_age=0)  # so that the page shows the change
         return HttpResponseRedirect(request.get_full_path())
 
@@ -111,6 +111,9 @@ def _log(request: HttpRequest, queue: str, flag: int) -> None:
 
 def _shown(request: HttpRequest, alias: str, site: str) -> dict[str, Any]:
     """Return the parts of the page; only the error if the database does not answer."""
+    from django_txtasks.admin import glance  # they are imported by this page alone
+    from django_txtasks.overview import overview
+
     try:
         found = overview(alias)
         return {"glance": glance.context_of(found, request.user, site)}

@@ -76,6 +76,7 @@ class Cleaner:
         self.rescue = Rescue(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.upkeep = Upkeep(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.old_rows = OldRows(config, alias, emit=self._emit, skip=self.rescue.skip, clock=clock)
+        self.figures = Figures(config, alias, emit=self._emit, clock=clock)
         self.reports = ScheduleReports(alias, emit=self._emit, clock=clock)
         self.ticker = Ticker(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.record = Record(config, alias, clock, self._say_unwritten, liveness)
@@ -204,7 +205,6 @@ def _steps(cleaner: Cleaner) -> tuple[Step, ...]:
         cleaner.rescue.recover_without_row,
         cleaner.upkeep.end_batches,
         cleaner.upkeep.renotify,
-        Figures(cleaner.config, cleaner.alias, cleaner.clock).add_up,
         cleaner.upkeep.tell_of_long_claims,
         cleaner.upkeep.tell_of_undeclared_names,
         cleaner.reports.tell_of_unready,
@@ -213,4 +213,5 @@ def _steps(cleaner: Cleaner) -> tuple[Step, ...]:
         cleaner.upkeep.forget_keys,
         cleaner.upkeep.forget_steps,
         cleaner.old_rows.remove,
+        cleaner.figures.add_up,  # if the database ends its session, no other step is left out
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 from django.db import connections
 
 from django_txtasks.counts.tally import Columns, Counts, Name
-from django_txtasks.database.execute import execute
+from django_txtasks.database.execute import execute, fetch
 from django_txtasks.models import DatabaseNow, RawStat, Stat
 
 MINUTE, TEN_MINUTES, HOUR, DAY = 60, 600, 3600, 86_400
@@ -26,16 +25,28 @@ KEPT = {
 """Age up to which the rows of each width are kept."""
 OF_QUEUES, OF_FUNCTIONS = (MINUTE, HOUR, DAY), (TEN_MINUTES, HOUR, DAY, EVER)
 """Widths of the rows of whole queues, and of the rows of each task function."""
-MAX_ROWS, MAX_SQLITE_ROWS = 5000, 1000
-"""Rows that one transaction adds up. On SQLite it keeps every other writer waiting."""
+MAX_ROWS = 200
+"""Rows that one transaction adds up, in 0.1 to 0.3 s. On SQLite it keeps every other writer waiting."""
+PER_STATEMENT = 500
+"""Rows of sums in one statement, so that the transaction is not idle for long while Django builds a statement."""
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 COUNTS = Columns._fields
 _KEY = ("width", "starts_at", "queue_name", "task_name")
 _GATE = {"width": EVER, "starts_at": EPOCH, "queue_name": "", "task_name": ""}
 
+READ = """
+    SELECT worker, seq, queue_name, task_name, {seconds_of_at},
+           succeeded, failed, died, other, run_ms, wait, run
+      FROM txtasks_rawstat ORDER BY worker, seq, queue_name, task_name LIMIT %(most)s
+"""
 # A worker inserts its rows of one number together and never again, and higher numbers later. So the rows up to the
-# last number that was read are exactly the rows that were read.
+# last key that was read are exactly the rows that were read. Only the last number may have been read in part.
 TAKE = "DELETE FROM txtasks_rawstat WHERE worker {in_workers} AND seq <= %(seq)s"
+TAKE_LAST = """
+    DELETE FROM txtasks_rawstat
+     WHERE worker {in_worker} AND (seq < %(seq)s OR (seq = %(seq)s AND
+           (queue_name < %(queue)s OR (queue_name = %(queue)s AND task_name <= %(task)s))))
+"""
 FORGET = "DELETE FROM txtasks_stat WHERE width = %(width)s AND starts_at < {ago}"
 
 
@@ -49,11 +60,36 @@ class Span(NamedTuple):
 
 
 class _Raw(NamedTuple):
-    worker: uuid.UUID
-    seq: int
-    at: datetime
-    name: Name
+    """A row as the database returns it. On SQLite, other programs may have put any value into a column."""
+
+    worker: Any
+    seq: Any
+    queue: Any
+    task: Any
+    at: Any
     counts: Columns
+
+    @property
+    def is_valid(self) -> bool:
+        """False for a row that no process of this package has written."""
+        return isinstance(self.queue, str) and isinstance(self.task, str) and self.counts.are_valid
+
+    @property
+    def shown(self) -> str:
+        """The row for people: its names, its writer and its number."""
+        return f"{self.queue!r} {self.task!r} of {self.worker} (number {self.seq!r})"
+
+
+class Added(NamedTuple):
+    """Result of one slice.
+
+    Attributes:
+        has_more: there may be more rows.
+        invalid: rows that were deleted and not counted, for people.
+    """
+
+    has_more: bool
+    invalid: tuple[str, ...]
 
 
 def enter(alias: str) -> bool:
@@ -70,21 +106,26 @@ def enter(alias: str) -> bool:
     return True
 
 
-def add_up(alias: str) -> bool:
+def has_rows(alias: str) -> bool:
+    """Return True if there are appended rows."""
+    return RawStat.objects.using(alias).exists()
+
+
+def add_up(alias: str, most: int) -> Added:
     """Add up the next appended rows, and delete them, in the open transaction behind ``enter``.
 
-    Returns:
-        True: there may be more rows.
+    Args:
+        most: number of rows.
     """
-    most = MAX_SQLITE_ROWS if connections[alias].vendor == "sqlite" else MAX_ROWS
-    rows = _read(alias, most)
-    has_more = len(rows) == most
-    if has_more:
-        rows = _whole(alias, rows)
-    for seq, workers in _last_seqs(rows).items():
-        execute(alias, TAKE, workers=sorted(workers), seq=seq)
-    _add(alias, _sums(rows))
-    return has_more
+    found = fetch(alias, READ, most=most)
+    rows = [
+        _Raw(worker, seq, queue, task, at, Columns(*counts))
+        for worker, seq, queue, task, at, *counts in found
+    ]
+    if rows:
+        _take(alias, rows)
+        _add(alias, _sums(alias, [one for one in rows if one.is_valid]))
+    return Added(len(rows) == most, tuple(one.shown for one in rows if not one.is_valid))
 
 
 def note_backlog(alias: str, backlog: Mapping[str, tuple[int, float]]) -> None:
@@ -104,37 +145,33 @@ def forget_old(alias: str) -> None:
         execute(alias, FORGET, width=width, age=age.total_seconds())
 
 
-def _read(alias: str, most: int | None, **only: Any) -> list[_Raw]:
-    rows = RawStat.objects.using(alias).filter(**only).order_by("worker", "seq")
-    columns = ("worker", "seq", "at", "queue_name", "task_name", *COUNTS)
-    return [
-        _Raw(worker, seq, at or _now(alias), Name(queue, task), Columns(*counts))
-        for worker, seq, at, queue, task, *counts in rows.values_list(*columns)[:most]
-    ]
+def _take(alias: str, rows: list[_Raw]) -> None:
+    """Delete the rows that were read."""
+    *_, last = rows
+    last_seqs = {one.worker: one.seq for one in rows}
+    del last_seqs[last.worker]
+    workers: dict[Any, list[Any]] = defaultdict(list)
+    for worker, seq in last_seqs.items():
+        workers[seq].append(worker)
+    for seq, of_seq in workers.items():
+        execute(alias, TAKE, workers=of_seq, seq=seq)
+    execute(alias, TAKE_LAST, worker=[last.worker], seq=last.seq, queue=last.queue, task=last.task)
 
 
-def _whole(alias: str, rows: list[_Raw]) -> list[_Raw]:
-    """Return whole numbers only: without the last one, which was cut off; if it is alone, with all of its rows."""
-    last = rows[-1]
-    whole = [one for one in rows if (one.worker, one.seq) != (last.worker, last.seq)]
-    return whole or _read(alias, None, worker=last.worker, seq=last.seq)
-
-
-def _last_seqs(rows: Iterable[_Raw]) -> dict[int, set[uuid.UUID]]:
-    """Return the workers by the last number of theirs that was read."""
-    last = {one.worker: one.seq for one in rows}
-    found: dict[int, set[uuid.UUID]] = defaultdict(set)
-    for worker, seq in last.items():
-        found[seq].add(worker)
-    return found
-
-
-def _sums(rows: Iterable[_Raw]) -> dict[Span, Counts]:
+def _sums(alias: str, rows: Iterable[_Raw]) -> dict[Span, Counts]:
     sums: dict[Span, Counts] = defaultdict(Counts)
     for row in rows:
-        for span in _spans(row.at, row.name):
+        for span in _spans(_moment(row.at) or _now(alias), Name(row.queue, row.task)):
             sums[span].add(row.counts)
     return sums
+
+
+def _moment(seconds: Any) -> datetime | None:
+    """Return a time; None if the column has none, or one that Python does not have."""
+    try:
+        return EPOCH + timedelta(seconds=float(seconds))
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _spans(at: datetime, name: Name) -> Iterator[Span]:
@@ -155,11 +192,14 @@ def _now(alias: str) -> datetime:
 
 def _add(alias: str, sums: Mapping[Span, Counts]) -> None:
     """Add to the rows, in the order of their keys. Only the cleaner behind ``enter`` changes them."""
+    queues, tasks = {span.queue for span in sums}, {span.task for span in sums}
     starts = defaultdict(set)
     for span in sums:
         starts[span.width].add(span.starts_at)
     for width, times in starts.items():
-        there = Stat.objects.using(alias).filter(width=width, starts_at__in=sorted(times))
+        there = Stat.objects.using(alias).filter(
+            width=width, starts_at__in=sorted(times), queue_name__in=queues, task_name__in=tasks
+        )
         for starts_at, queue, task, *counts in there.values_list(*_KEY[1:], *COUNTS):
             if (one := sums.get(Span(width, starts_at, queue, task))) is not None:
                 one.add(Columns(*counts))
@@ -175,6 +215,7 @@ def _upsert(alias: str, rows: Sequence[Stat], columns: Sequence[str]) -> None:
     has_target = connections[alias].features.supports_update_conflicts_with_target
     Stat.objects.using(alias).bulk_create(
         rows,
+        batch_size=PER_STATEMENT,
         update_conflicts=True,
         update_fields=columns,
         unique_fields=_KEY if has_target else None,

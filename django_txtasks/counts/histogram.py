@@ -15,7 +15,9 @@ BOUNDS = (
 Stored texts name buckets by their place here, so a later release may only add bounds behind the last one.
 """
 BUCKETS = len(BOUNDS) + 1
-_PAIR = re.compile(r"(\d+):(\d+)")
+MAX_COUNT = 10**17
+"""Highest count of a bucket in a text, so that the text of all buckets fits in the column."""
+_PAIR = re.compile(r"\b(\d{1,2}):(\d{1,18})\b", re.ASCII)
 
 
 def empty() -> list[int]:
@@ -30,7 +32,8 @@ def bucket_of(seconds: float) -> int:
 
 def text_of(counts: Sequence[int]) -> str:
     """Return the text for the column, without empty buckets."""
-    return " ".join([f"{place}:{count}" for place, count in enumerate(counts) if count])
+    pairs = [(place, min(count, MAX_COUNT)) for place, count in enumerate(counts) if count]
+    return " ".join([f"{place}:{count}" for place, count in pairs])
 
 
 def add_text(counts: list[int], text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django_txtasks.counts import histogram
 
@@ -12,6 +12,8 @@ MAX_NAMES = 1000
 """Number of pairs of queue and task function that are counted apart. Others are counted as ``OTHERS``."""
 OTHERS = "(others)"
 """Name for task functions beyond ``MAX_NAMES``. No function can have this name."""
+MAX_COUNT = 10**18
+"""Highest count. The sum of two of them still fits in a column."""
 
 
 class Name(NamedTuple):
@@ -31,6 +33,14 @@ class Columns(NamedTuple):
     run_ms: int
     wait: str
     run: str
+
+    @property
+    def are_valid(self) -> bool:
+        """False for values that no process of this package has written. SQLite accepts any value in a column."""
+        values: tuple[Any, ...] = self
+        *numbers, wait, run = values
+        are_counts = all(isinstance(one, int) and 0 <= one <= MAX_COUNT for one in numbers)
+        return are_counts and isinstance(wait, str) and isinstance(run, str)
 
 
 class Counts:
@@ -57,7 +67,9 @@ class Counts:
         self.run_ms += 1000.0 * seconds
 
     def add(self, columns: Columns) -> None:
-        """Add the values of a row."""
+        """Add the values of a row, unless they are invalid."""
+        if not columns.are_valid:
+            return
         self.succeeded += columns.succeeded
         self.failed += columns.failed
         self.died += columns.died
@@ -69,11 +81,11 @@ class Counts:
     def columns(self) -> Columns:
         """Return the values of a row."""
         return Columns(
-            self.succeeded,
-            self.failed,
-            self.died,
-            self.other,
-            round(self.run_ms),
+            min(self.succeeded, MAX_COUNT),
+            min(self.failed, MAX_COUNT),
+            min(self.died, MAX_COUNT),
+            min(self.other, MAX_COUNT),
+            min(round(self.run_ms), MAX_COUNT),
             histogram.text_of(self.wait),
             histogram.text_of(self.run),
         )

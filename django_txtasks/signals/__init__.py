@@ -618,6 +618,11 @@ figures_not_written = LogSignal(
     "Worker %s could not write its figures, and tries again in %.0f s. Tasks are not affected: %s",
     "worker", "delay", "error",
 )  # fmt: skip
+figures_dropped = LogSignal(
+    logging.WARNING,
+    "Cleaner of '%s' deleted %d rows of figures without counting them, because no process of this package can "
+    "have written them: %s", "database", "number", "rows",
+)  # fmt: skip
 release_unknown = LogSignal(
     logging.ERROR,
     "The function TXTASKS['release'] failed, so this worker has no release: %s", "error",

@@ -425,6 +425,11 @@ def try_to_pay(key, *, amount):
     ran(key)
 
 
+@task(compensate=undo, max_attempts=1)
+def pay_too_much(key, *, amount):
+    raise ValueError(f"{amount} is too much")
+
+
 @task(compensate=undo, timeout=0.2, max_attempts=3)
 def hang_paying(key, *, amount):
     """Wait in C code, where no exception gets through."""
