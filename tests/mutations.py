@@ -77,8 +77,8 @@ MUTANTS = [
            {"self._rows = max(1, self._rows // 2)": "pass"},
            "test_figures.py::test_a_slice_that_does_not_get_through_is_halved"),
     Mutant("figures: they are the last step", "cleaner/cleaner.py",
-           {"        cleaner.old_rows.remove,\n        cleaner.figures.add_up,":
-            "        cleaner.figures.add_up,\n        cleaner.old_rows.remove,"},
+           {"        cleaner.old_rows.remove,\n        figures.add_up,":
+            "        figures.add_up,\n        cleaner.old_rows.remove,"},
            "test_figures.py::test_figures_that_fail_keep_no_other_step_from_its_work"),
     Mutant("figures: invalid rows are dropped", "counts/adding_up.py",
            {"[one for one in rows if one.is_valid]": "rows"},
@@ -101,6 +101,12 @@ MUTANTS = [
     Mutant("figures: few rows are read where few are due", "lifecycle/backlog.py",
            {"total, limit = 0, FIRST": "total, limit = 0, most"},
            "test_figures.py::test_a_backlog_is_read_in_parts_up_to_its_highest_count"),
+    Mutant("migrate finds an index that an operator has made", "migrations/0003_index_of_causes.py",
+           {"if schema_editor.collect_sql or not self._is_there(schema_editor.connection)": "if True"},
+           "test_upgrade.py::test_an_index_that_an_operator_has_made_is_the_same_and_stays"),
+    Mutant("migrate refuses an index that is not complete", "migrations/0003_index_of_causes.py",
+           {"cursor.fetchone() == (False,)": "False"},
+           "test_upgrade.py::test_an_index_that_is_not_complete_is_refused"),
     Mutant("figures: those of others are added up without the setting", "cleaner/figures.py",
            {"(self._config.stats or adding_up.has_rows(self._alias))": "self._config.stats"},
            "test_figures.py::test_a_cleaner_without_figures_adds_up_those_of_others"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from pathlib import Path
 
@@ -72,6 +73,63 @@ def test_all_of_the_history_can_be_taken_back(old):
     assert not helpers.tables_of("second")
     migrate()
     assert len(helpers.tables_of("second")) == 15
+
+
+def definition_of(index):
+    """Return the definition of an index as the server shows it, and the number that a new index would change."""
+    with connections["second"].cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_get_indexdef(indexrelid), indexrelid FROM pg_index WHERE indexrelid = to_regclass(%s)",
+            [index],
+        )
+        return cursor.fetchone()
+
+
+def statement_of_operators():
+    page = Path(__file__).parents[1] / "docs/how-to/upgrades.md"
+    (statement,) = re.findall(r"CREATE INDEX CONCURRENTLY [^;]+", page.read_text())
+    return statement
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="others know no CONCURRENTLY")
+def test_an_index_that_an_operator_has_made_is_the_same_and_stays(second_database):
+    migrate()
+    expected, _ = definition_of("txtasks_cause")
+    migrate("0002")
+    assert definition_of("txtasks_cause") is None
+    with connections["second"].cursor() as cursor:
+        cursor.execute(statement_of_operators())
+    made = definition_of("txtasks_cause")
+    assert made[0] == expected
+    migrate()
+    assert definition_of("txtasks_cause") == made
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="others know no CONCURRENTLY")
+def test_an_index_that_is_not_complete_is_refused(second_database):
+    migrate("0002")
+    with connections["second"].cursor() as cursor:
+        cursor.execute(statement_of_operators())
+        cursor.execute(
+            "UPDATE pg_index SET indisvalid = FALSE WHERE indexrelid = to_regclass('txtasks_cause')"
+        )
+    with pytest.raises(CommandError, match="DROP INDEX txtasks_cause"):
+        migrate()
+    with connections["second"].cursor() as cursor:
+        cursor.execute("DROP INDEX txtasks_cause")
+    migrate()
+    assert definition_of("txtasks_cause")
+
+
+@pytest.mark.skipif(connection.vendor == "postgresql", reason="PostgreSQL has its own test")
+def test_an_index_that_is_there_stays(second_database):
+    migrate("0002")
+    with connections["second"].cursor() as cursor:
+        cursor.execute("CREATE INDEX txtasks_cause ON txtasks_task (status, queue_name, cause)")
+    migrate()
+    with connections["second"].cursor() as cursor:
+        made = connections["second"].introspection.get_constraints(cursor, "txtasks_task")
+    assert made["txtasks_cause"]["columns"] == ["status", "queue_name", "cause"]
 
 
 def test_the_tables_have_the_indexes_of_the_models_and_no_others(second_database):

@@ -76,7 +76,6 @@ class Cleaner:
         self.rescue = Rescue(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.upkeep = Upkeep(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.old_rows = OldRows(config, alias, emit=self._emit, skip=self.rescue.skip, clock=clock)
-        self.figures = Figures(config, alias, emit=self._emit, clock=clock)
         self.reports = ScheduleReports(alias, emit=self._emit, clock=clock)
         self.ticker = Ticker(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.record = Record(config, alias, clock, self._say_unwritten, liveness)
@@ -201,6 +200,7 @@ class Cleaner:
 
 def _steps(cleaner: Cleaner) -> tuple[Step, ...]:
     """Return the steps of a pass, the most urgent first."""
+    figures = Figures(cleaner.config, cleaner.alias, emit=cleaner._emit, clock=cleaner.clock)
     return (
         cleaner.rescue.recover_without_row,
         cleaner.upkeep.end_batches,
@@ -213,5 +213,5 @@ def _steps(cleaner: Cleaner) -> tuple[Step, ...]:
         cleaner.upkeep.forget_keys,
         cleaner.upkeep.forget_steps,
         cleaner.old_rows.remove,
-        cleaner.figures.add_up,  # if the database ends its session, no other step is left out
+        figures.add_up,  # if the database ends its session, no other step is left out
     )

@@ -167,7 +167,7 @@ def _sums(alias: str, rows: Iterable[_Raw]) -> dict[Span, Counts]:
 
 
 def _moment(seconds: Any) -> datetime | None:
-    """Return a time; None if the column has none, or one that Python does not have."""
+    """Return a time; None if the column has no time, or a time that Python does not have."""
     try:
         return EPOCH + timedelta(seconds=float(seconds))
     except (TypeError, ValueError, OverflowError):

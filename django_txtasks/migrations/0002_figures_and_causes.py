@@ -1,7 +1,6 @@
 """Tables for figures and for the stack of a running task, and the cause of a failure.
 
-Columns with a default are added without rewriting the table. On a large table, create ``txtasks_cause`` CONCURRENTLY
-before the migration: see docs/how-to/upgrades.md.
+Columns with a default are added without rewriting the table. The index of causes is a migration of its own.
 
 Each row of ``RawStat`` lives for one pass of a cleaner, and each row of ``Stat`` is written several times. So both have
 storage parameters as in 0001.
@@ -121,10 +120,6 @@ class Migration(migrations.Migration):
             model_name='worker',
             name='stats_seq',
             field=models.BigIntegerField(db_default=0, help_text='number of the last statistics that the worker has written'),
-        ),
-        migrations.AddIndex(
-            model_name='task',
-            index=models.Index(condition=models.Q(('cause__isnull', False), ('status__in', ['dead', 'held']), _connector='OR'), fields=['status', 'queue_name', 'cause', 'run_after', 'id'], name='txtasks_cause'),
         ),
         migrations.AddIndex(
             model_name='stackrequest',
