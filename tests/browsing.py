@@ -73,9 +73,11 @@ def _environment(program: Program) -> dict[str, str]:
     """Return what an unpacked Chromium needs: its libraries, and fonts if the machine has none."""
     if program.root == Path("/"):
         return {}
-    fonts = program.root / "etc/fonts/fonts.conf"
-    sysroot = {"FONTCONFIG_SYSROOT": str(program.root)} if fonts.exists() else {}
-    return program.environment() | sysroot
+    environment = program.environment()
+    if (fonts := program.root / "etc/fonts/fonts.conf").exists():
+        environment |= {"FONTCONFIG_FILE": str(fonts)}
+        environment |= {"XDG_DATA_HOME": f"{program.root}/usr/share"}  # with the directory of fonts
+    return environment
 
 
 @contextmanager
