@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,26 @@ OPTIONS = [
 ]
 MOST_SECONDS = 60
 """Longest time of one step in the browser. A busy machine may need ten."""
+UNREACHABLE = """
+    part => [...part.querySelectorAll("a, button, input")].filter(one => {
+        const place = one.getBoundingClientRect();
+        return place.width > 1 && (place.left < 0 || place.right > innerWidth + 1);
+    }).map(one => one.outerHTML.slice(0, 200))
+"""
+"""Controls in a part of a page that lie outside the window: a script for ``evaluate``."""
+
+
+class SignedIn:
+    """Middleware: every visitor is the first user, with all permissions."""
+
+    def __init__(self, get_response: Callable[[Any], Any]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: Any) -> Any:
+        from django.contrib.auth.models import User
+
+        request.user = User.objects.earliest("pk")
+        return self.get_response(request)
 
 
 @contextmanager
@@ -57,6 +77,28 @@ def browser() -> Iterator[Any]:
         )
         yield chromium
         chromium.close()
+
+
+def complaints_of(page: Any) -> list[str]:
+    """Return a list that gets the page's errors and warnings, such as those of a Content-Security-Policy."""
+    complaints: list[str] = []
+
+    def note(message: Any) -> None:
+        is_ours = message.location["url"].startswith(
+            ("http://127.0.0.1", "http://localhost", "data:")
+        )
+        if message.type in ("error", "warning") and (is_ours or not message.location["url"]):
+            complaints.append(f"{message.text} {message.location['url']}")
+
+    page.on("console", note)
+    page.on("pageerror", lambda error: complaints.append(error.stack or str(error)))
+    page.route("**/favicon.ico", lambda route: route.fulfill(status=204))
+    return complaints
+
+
+def is_too_wide(page: Any) -> bool:
+    """Return True if the page scrolls sideways."""
+    return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
 
 
 def find() -> Program:

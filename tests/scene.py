@@ -43,6 +43,19 @@ def fill(times: int = 1) -> None:
     )  # fmt: skip
 
 
+def pages() -> dict[str, str]:
+    """Return the addresses of pages that show the scene, by name."""
+    task = Task.objects.filter(cause=7001, status=Status.DEAD).latest("run_after")
+    base = "/admin/txtasks/"
+    return {
+        "glance": f"{base}overview/",
+        "tasks": f"{base}task/",
+        "cause": f"{base}task/?cause=7001&state=dead",
+        "task": f"{base}task/{task.pk}/change/",
+        "workers": f"{base}worker/",
+    }
+
+
 def beat() -> None:
     """Renew the beats of the workers and the cleaner that are alive."""
     Worker.objects.filter(lost=False).update(seen_at=timezone.now())
@@ -66,10 +79,11 @@ def add(number: int = 1, *, ago: float = 0, **columns: Any) -> list[Task]:
 
 def error(kind: str, message: str, *, attempt: int = 1) -> dict[str, Any]:
     """Return an entry of ``Task.errors``."""
+    last_line = f"{kind.removeprefix('builtins.')}: {message}"
     return {
         "attempt": attempt, "at": timezone.now().isoformat(), "class": kind,
         "type": kind.rpartition(".")[2], "message": message,
-        "traceback": f"Traceback (most recent call last):\n  …\n{kind}: {message}\n",
+        "traceback": f"Traceback (most recent call last):\n  …\n{last_line}\n",
     }  # fmt: skip
 
 

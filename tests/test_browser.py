@@ -33,13 +33,6 @@ TITLES = {"en": "Tasks at a glance"}
 BLOCK_STORAGE = """
     Object.defineProperty(window, "localStorage", {get() { throw new DOMException("blocked", "SecurityError") }});
 """
-# Controls that a person cannot reach: outside the page, or cut off by a box that does not scroll.
-UNREACHABLE = """
-    body => [...body.querySelectorAll("a, button, input")].filter(one => {
-        const place = one.getBoundingClientRect();
-        return place.width && (place.left < 0 || place.right > innerWidth);
-    }).map(one => one.outerHTML)
-"""
 
 
 class Policy:
@@ -63,12 +56,9 @@ class Visitor:
 
     def __init__(self, context: Any, address: str) -> None:
         self.page = context.new_page()
-        self.complaints: list[str] = []
+        self.complaints = browsing.complaints_of(self.page)
         self._address = address
         self.page.set_default_timeout(1000 * browsing.MOST_SECONDS)
-        self.page.on("pageerror", lambda error: self.complaints.append(error.stack or str(error)))
-        self.page.on("console", self._note)
-        self.page.route("**/favicon.ico", lambda route: route.fulfill(status=204))
 
     def go(self, path: str = GLANCE) -> Any:
         """Open a page and return it. The counts of an earlier page are forgotten."""
@@ -81,10 +71,6 @@ class Visitor:
         overview_room._kept.clear()
         with self.page.expect_response(re.compile("fragment=1")):
             self.page.clock.fast_forward(1000 * REFRESH_SECONDS)
-
-    def _note(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
 
 
 @pytest.fixture(scope="module")
@@ -145,10 +131,6 @@ def serious(page: Any, part: str, without: str = "nothing") -> list[str]:
     ]
 
 
-def is_too_wide(page: Any) -> bool:
-    return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
-
-
 # -- the page at a glance -------------------------------------------------------------------------
 
 
@@ -157,7 +139,7 @@ def test_an_empty_site_says_so(visit, viewport):
     page = visit(viewport=viewport).go()
     assert page.get_by_text("No worker is alive").is_visible()
     assert page.get_by_text("No task is running.").is_visible()
-    assert not is_too_wide(page)
+    assert not browsing.is_too_wide(page)
     assert serious(page, BODY) == []
 
 
@@ -168,8 +150,8 @@ def test_a_full_site_is_readable_and_in_reach(visit, full, viewport, scheme):
     for part in ("Queues", "What fails", "Running now", "Workers", "Functions", "Lanes"):
         assert page.get_by_role("heading", name=re.compile(f"^{part}")).is_visible()
     assert page.locator(".txg-problems li").count() >= 6
-    assert not is_too_wide(page)
-    assert page.locator(BODY).evaluate(UNREACHABLE) == []
+    assert not browsing.is_too_wide(page)
+    assert page.locator(BODY).evaluate(browsing.UNREACHABLE) == []
     assert serious(page, BODY) == []
 
 
@@ -186,8 +168,8 @@ def test_a_phone_is_wide_enough_for_each_language(visit, full, settings, languag
     settings.LANGUAGE_CODE = language
     page = visit(viewport=PHONE).go()
     assert page.get_by_role("heading", name=TITLES[language]).is_visible()
-    assert not is_too_wide(page)
-    assert page.locator(BODY).evaluate(UNREACHABLE) == []
+    assert not browsing.is_too_wide(page)
+    assert page.locator(BODY).evaluate(browsing.UNREACHABLE) == []
 
 
 def test_foreign_texts_are_shown_as_text_and_stretch_nothing(visit):
@@ -205,7 +187,7 @@ def test_foreign_texts_are_shown_as_text_and_stretch_nothing(visit):
         page = visitor.go(path)
         assert page.evaluate("window.hurt") is None
         assert page.get_by_text("<img src=x").first.is_visible()
-        assert not is_too_wide(page)
+        assert not browsing.is_too_wide(page)
 
 
 # -- people ---------------------------------------------------------------------------------------

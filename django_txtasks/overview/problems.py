@@ -158,7 +158,7 @@ def _of_causes(found: Overview) -> Iterator[Problem]:
                 "number": one.dead,
                 "count": f"{one.dead}{'+' * one.is_capped}",
                 "task": one.task,
-                "exception": one.exception or "?",
+                "exception": one.exception.removeprefix("builtins.") or "?",
                 "last": max(age, timedelta(0)),
             }
             yield Problem("failing_cause", _CAUSE, values, str(one.fingerprint or ""))

@@ -19,10 +19,17 @@ from django_txtasks.stats import Cause, FunctionStats, Histogram
 
 
 class Mark(NamedTuple):
-    """A release on the chart: its place on the horizontal axis, and its name."""
+    """A release on the chart.
+
+    Attributes:
+        place: on the horizontal axis, in units of the view box; ``percent``: the same of the width.
+        anchor: the part of the label that stands there, for ``text-anchor``.
+    """
 
     place: str
-    name: str
+    percent: str
+    anchor: str
+    label: str
 
 
 class ShownChart(NamedTuple):
@@ -66,9 +73,10 @@ def chart(found: Overview) -> ShownChart | None:
         return None
     bars = bars_of(chart.points, [one.due for one in chart.points])
     starts = [one.starts_at for one in chart.points]
-    places = [
-        (charts.place_of(one.first_seen, starts, chart.step), one.release)
+    marks = [
+        _mark(place, bars.width, one.release)
         for one in found.figures.deploys
+        if (place := charts.place_of(one.first_seen, starts, chart.step)) is not None
     ]
     done = sum(one.succeeded for one in chart.points)
     failed = sum(one.failed + one.died for one in chart.points)
@@ -78,7 +86,7 @@ def chart(found: Overview) -> ShownChart | None:
     }
     return ShownChart(
         bars=bars,
-        marks=[Mark(f"{place:.1f}", name) for place, name in places if place is not None],
+        marks=marks,
         first=_hour(starts[0]),
         middle=_hour(starts[len(starts) // 2]),
         most=number(bars.most),
@@ -95,7 +103,7 @@ def cause(one: Cause, now: datetime, links: Links) -> ShownCause:
         {"cause": str(one.fingerprint)} if one.fingerprint is not None else {"state": Status.DEAD}
     )
     return ShownCause(
-        exception=one.exception or _("unknown error"),
+        exception=one.exception.removeprefix("builtins.") or _("unknown error"),
         task=one.task,
         queue=one.queue,
         last_line=shown.line(one.last_line),
@@ -108,6 +116,13 @@ def cause(one: Cause, now: datetime, links: Links) -> ShownCause:
             (_("Last"), shown.age(one.last, now)),
         ],
     )
+
+
+def _mark(place: float, width: int, release: str) -> Mark:
+    percent = 100 * place / width
+    anchor = "start" if percent < 20 else "end" if percent > 80 else "middle"
+    label = f"{_('release')} {release}"
+    return Mark(f"{place:.1f}", f"{percent:.1f}", anchor, label)
 
 
 def _hour(moment: datetime) -> str:

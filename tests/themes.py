@@ -1,0 +1,100 @@
+"""Take pictures of the admin in a theme, and print what does not fit into the page.
+
+    python tests/themes.py stock|unfold|jazzmin|grappelli directory [page …]
+
+It needs an environment with the theme and a Django that the theme supports, with ``--group browser``. Each page is
+taken on a laptop and on a phone, light and dark. Ends with 1 if a page is wider than its window, if a control is
+out of reach, or if the browser reports an error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import browsing
+
+THEMES = {
+    "stock": [],
+    "unfold": ["unfold"],
+    "jazzmin": ["jazzmin"],
+    "grappelli": ["grappelli"],
+}
+WINDOWS = {"laptop": {"width": 1400, "height": 900}, "phone": {"width": 390, "height": 844}}
+SCHEMES = ("light", "dark")
+
+
+def main(theme: str, directory: str, *pages: str) -> int:
+    """Take the pictures; return the exit status."""
+    with tempfile.TemporaryDirectory(prefix="theme-") as room:
+        _set_up(theme, Path(room))
+        import scene
+
+        scene.fill()
+        complaints = [
+            f"{name}: {complaint}"
+            for name, complaint in _visit(theme, Path(directory), scene.pages(), pages)
+        ]
+    print(*complaints, sep="\n")
+    return int(bool(complaints))
+
+
+def _set_up(theme: str, room: Path) -> None:
+    """Prepare the example project with the theme, on a database of its own."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "testproject"))
+    os.environ.update(
+        DJANGO_SETTINGS_MODULE="settings",
+        DJANGO_ALLOW_ASYNC_UNSAFE="true",
+        TXTASKS_DATABASE_URL=f"sqlite:///{room}/shop.sqlite3?timeout=5",
+    )
+    import django
+    from django.conf import settings
+
+    settings.INSTALLED_APPS[:0] = THEMES[theme]
+    settings.MIDDLEWARE.append("browsing.SignedIn")
+    django.setup()
+    from django.contrib import admin
+    from django.contrib.auth.models import User
+    from django.core.management import call_command
+    from django.urls import include, path
+
+    if theme == "grappelli":
+        grappelli = path("grappelli/", include("grappelli.urls"))
+        settings.ROOT_URLCONF = (grappelli, path("admin/", admin.site.urls))
+    call_command("migrate", verbosity=0)
+    User.objects.create_superuser("ada", "ada@example.com", "secret")
+
+
+def _visit(theme: str, directory: Path, pages: dict[str, str], chosen: Any) -> Any:
+    """Take each picture; yield complaints with the picture's name."""
+    import scene
+
+    directory.mkdir(parents=True, exist_ok=True)
+    with browsing.server() as address, browsing.browser() as chromium:
+        for window, size in WINDOWS.items():
+            for scheme in SCHEMES:
+                page = chromium.new_page(viewport=size, color_scheme=scheme)
+                found = browsing.complaints_of(page)
+                for name in chosen or pages:
+                    scene.beat()
+                    page.goto(address + pages[name])
+                    page.wait_for_load_state("networkidle")
+                    picture = f"{theme}-{name}-{window}-{scheme}"
+                    page.screenshot(path=directory / f"{picture}.png", full_page=True)
+                    if browsing.is_too_wide(page):
+                        found.append("the page is wider than its window")
+                    found += [
+                        control
+                        for part in page.locator("#txtasks-glance").all()
+                        for control in part.evaluate(browsing.UNREACHABLE)
+                    ]
+                    yield from ((picture, complaint) for complaint in found)
+                    found.clear()
+                page.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
