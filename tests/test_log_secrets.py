@@ -99,10 +99,9 @@ def test_a_dead_task_its_hooks_and_its_notices(txtasks, notices):
     txtasks(dead_notices=notices)
     tasks.pay_too_much.enqueue(SECRET, amount=NESTED)
     handle = tasks.fail_until.using(max_attempts=1).enqueue(99)
-    Task.objects.filter(pk=handle.id).update(kwargs={"password": SECRET})
-    Task.objects.exclude(pk=handle.id).update(args=[NESTED], kwargs={"password": SECRET})
+    Task.objects.filter(pk=handle.id).update(headers={"password": SECRET})
     work_until_nothing_waits()
-    assert Task.objects.filter(status=Status.DEAD).exists()
+    assert Task.objects.filter(status=Status.DEAD).count() == 2
 
 
 def test_a_crash_and_its_compensation():
