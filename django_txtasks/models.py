@@ -14,6 +14,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.db.models.lookups import IContains
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 
@@ -131,6 +132,18 @@ class Outcome(models.TextChoices):
     MERGED = "merged", _("merged into another one")
 
 
+GONE = "gone"
+"""The state of a task without a row."""
+
+
+def label_of(state: str) -> str:
+    """Return a state or an outcome in the reader's language."""
+    if state == GONE:
+        return gettext("gone")
+    labels = {one.value: one.label for one in (*Status, *Outcome)}
+    return str(labels.get(state, state))
+
+
 class OnCrash(models.TextChoices):
     """The crash policy: what the cleaner does with a claim whose worker is lost."""
 
@@ -186,7 +199,7 @@ class TaskColumns(PartlyIndexed):
     id = TaskId(primary_key=True, editable=False)
     task_name = ExactText(max_length=200)
     queue_name = ExactText(max_length=100, db_default="default")
-    priority = models.SmallIntegerField(db_default=0)
+    priority = models.SmallIntegerField(_("priority"), db_default=0)
     args = models.JSONField(db_default=models.Value([], models.JSONField()))
     kwargs = models.JSONField(db_default=models.Value({}, models.JSONField()))
     enqueued_at = Moment(db_default=DatabaseNow())
@@ -194,9 +207,9 @@ class TaskColumns(PartlyIndexed):
     worker = TaskId(null=True)
     batch = TaskId(null=True, help_text=_("the batch of which the task is a member"))
     started_at = Moment(null=True)
-    attempt = models.PositiveIntegerField(db_default=0)
-    failures = models.PositiveIntegerField(db_default=0)
-    crashes = models.PositiveIntegerField(db_default=0)
+    attempt = models.PositiveIntegerField(_("attempt"), db_default=0)
+    failures = models.PositiveIntegerField(_("failures"), db_default=0)
+    crashes = models.PositiveIntegerField(_("crashes"), db_default=0)
     errors = models.JSONField(db_default=models.Value([], models.JSONField()))
     late_finishes = models.JSONField(
         db_default=models.Value([], models.JSONField()),
@@ -216,7 +229,9 @@ class Task(TaskColumns):
     status = ExactText(max_length=10, choices=Status, db_default=Status.PENDING)
     max_attempts = models.PositiveSmallIntegerField(db_default=5)
     max_crashes = models.PositiveSmallIntegerField(db_default=3)
-    on_crash = ExactText(max_length=10, choices=OnCrash, db_default=OnCrash.DEAD)
+    on_crash = ExactText(
+        _("after a crash"), max_length=10, choices=OnCrash, db_default=OnCrash.DEAD
+    )
     timeout = models.FloatField(null=True, help_text=_("longest time of one attempt, in seconds"))
     expires_at = Moment(null=True, help_text=_("no attempt starts after this time"))
     hooks = models.JSONField(
@@ -241,7 +256,7 @@ class Task(TaskColumns):
         help_text=_("what programs beside the queue send along with the task, such as a trace id"),
     )
     snoozes = models.IntegerField(
-        db_default=0, help_text=_("number of times that the task postponed itself")
+        _("snoozes"), db_default=0, help_text=_("number of times that the task postponed itself")
     )
     unique_key = TaskId(
         null=True, help_text=_("waiting tasks with the same key are merged into one run")
@@ -262,6 +277,8 @@ class Task(TaskColumns):
     objects = TaskQuerySet.as_manager()
 
     class Meta:
+        verbose_name = _("task")
+        verbose_name_plural = _("tasks")
         default_permissions = ("view",)
         permissions = (
             ("revive_task", _("Can revive dead tasks")),
@@ -339,6 +356,8 @@ class FinishedTask(TaskColumns):
     )
 
     class Meta:
+        verbose_name = _("finished task")
+        verbose_name_plural = _("finished tasks")
         default_permissions = ("view",)
         indexes = (
             models.Index(fields=["finished_at"], name="txtasks_finished_at"),
@@ -371,11 +390,12 @@ class Worker(models.Model):
         help_text=_("hints reach the worker; empty = it has no source of hints, and scans"),
     )
     lease = models.FloatField(
-        help_text=_("seconds without a beat after which the worker may be declared lost")
+        _("lease"),
+        help_text=_("seconds without a beat after which the worker may be declared lost"),
     )
     started_at = Moment(db_default=DatabaseNow())
     seen_at = Moment(db_default=DatabaseNow())
-    beat = models.BigIntegerField(db_default=0)
+    beat = models.BigIntegerField(_("beat"), db_default=0)
     lost = models.BooleanField(db_default=False)
     sessions = models.JSONField(
         db_default=models.Value([], models.JSONField()),
@@ -404,6 +424,8 @@ class Worker(models.Model):
     )
 
     class Meta:
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
         default_permissions = ("view",)
 
     def __str__(self) -> str:
@@ -442,6 +464,7 @@ class PausedQueue(models.Model):
     paused_at = Moment(db_default=DatabaseNow())
     paused_by = models.CharField(max_length=150, db_default="")
     reason = models.CharField(
+        _("reason"),
         max_length=200,
         blank=True,
         db_default="",
@@ -449,6 +472,8 @@ class PausedQueue(models.Model):
     )
 
     class Meta:
+        verbose_name = _("paused queue")
+        verbose_name_plural = _("paused queues")
         default_permissions = ("view", "add", "delete")
 
     def __str__(self) -> str:
@@ -464,25 +489,31 @@ class Lane(models.Model):
 
     name = LaneName(_("lane"), max_length=200, primary_key=True)
     at_most = models.IntegerField(
-        null=True, blank=True, help_text=_("tasks that may run at the same time")
+        _("at most"), null=True, blank=True, help_text=_("tasks that may run at the same time")
     )
     rate = models.CharField(
+        _("rate"),
         max_length=20,
         blank=True,
         db_default="",
         help_text=_("task starts in a time, such as 10/s or 100/m"),
     )
     burst = models.IntegerField(
+        _("burst"),
         null=True,
         blank=True,
         help_text=_("task starts that are allowed at once after a quiet time"),
     )
     weight = models.FloatField(
-        null=True, blank=True, help_text=_("share of the slots, relative to other lanes")
+        _("weight"),
+        null=True,
+        blank=True,
+        help_text=_("share of the slots, relative to other lanes"),
     )
     paused_at = Moment(null=True, blank=True)
     paused_by = models.CharField(max_length=150, blank=True, db_default="")
     reason = models.CharField(
+        _("reason"),
         max_length=200,
         blank=True,
         db_default="",
@@ -502,6 +533,8 @@ class Lane(models.Model):
     )
 
     class Meta:
+        verbose_name = _("lane")
+        verbose_name_plural = _("lanes")
         default_permissions = ("view", "change")
 
     def __str__(self) -> str:
@@ -542,29 +575,42 @@ class Schedule(models.Model):
     name = LaneName(_("name"), max_length=200, primary_key=True)
     task_name = ExactText(max_length=200)
     queue_name = ExactText(max_length=100, db_default="default")
-    args = models.JSONField(blank=True, db_default=models.Value([], models.JSONField()))
-    kwargs = models.JSONField(blank=True, db_default=models.Value({}, models.JSONField()))
+    args = models.JSONField(
+        _("arguments"), blank=True, db_default=models.Value([], models.JSONField())
+    )
+    kwargs = models.JSONField(
+        _("keyword arguments"), blank=True, db_default=models.Value({}, models.JSONField())
+    )
     cron = models.CharField(
+        _("cron"),
         max_length=200,
         blank=True,
         db_default="",
         help_text=_("such as 0 3 * * *, in the schedule's time zone"),
     )
     every = models.FloatField(
-        null=True, blank=True, help_text=_("seconds between ticks; give this or cron")
+        _("every"), null=True, blank=True, help_text=_("seconds between ticks; give this or cron")
     )
     tz = models.CharField(_("time zone"), max_length=64, db_default="UTC")
     catch_up = models.CharField(
+        _("catch up"),
         max_length=4, choices=CatchUp, db_default=CatchUp.LAST,
         help_text=_("which ticks are made up for after a time without a cleaner"),
     )  # fmt: skip
     grace = models.FloatField(
-        null=True, blank=True, help_text=_("longest delay of a tick, in seconds; empty = no limit")
+        _("grace"),
+        null=True,
+        blank=True,
+        help_text=_("longest delay of a tick, in seconds; empty = no limit"),
     )
     ready_by = models.CharField(
-        max_length=5, blank=True, db_default="", help_text=_("hour of the day, such as 07:00")
+        _("ready by"),
+        max_length=5,
+        blank=True,
+        db_default="",
+        help_text=_("hour of the day, such as 07:00"),
     )
-    enabled = models.BooleanField(db_default=True)
+    enabled = models.BooleanField(_("enabled"), db_default=True)
     next_at = Moment(null=True, help_text=_("the next tick; empty = a cleaner computes it"))
     last_at = Moment(null=True, help_text=_("the last tick for which a task was written"))
     last_task = TaskId(null=True)
@@ -590,6 +636,8 @@ class Schedule(models.Model):
     error = models.CharField(max_length=500, db_default="")
 
     class Meta:
+        verbose_name = _("schedule")
+        verbose_name_plural = _("schedules")
         default_permissions = ("view", "add", "change", "delete")
         indexes = (models.Index(fields=["enabled", "next_at"], name="txtasks_next_tick"),)
 
@@ -679,8 +727,9 @@ class Batch(PartlyIndexed):
     )
 
     class Meta:
-        default_permissions = ("view",)
+        verbose_name = _("batch")
         verbose_name_plural = _("batches")
+        default_permissions = ("view",)
         indexes = (
             models.Index(fields=["finished_at", "id"], name="txtasks_batch_end"),
             models.Index(
@@ -706,7 +755,7 @@ class Cleaner(models.Model):
         null=True, help_text=_("seconds between two passes of the cleaner; empty = it runs once")
     )
     lease = models.FloatField(
-        help_text=_("seconds without a pass after which the cleaner counts as gone")
+        _("lease"), help_text=_("seconds without a pass after which the cleaner counts as gone")
     )
     started_at = Moment(db_default=DatabaseNow())
     seen_at = Moment(db_default=DatabaseNow())
@@ -718,6 +767,8 @@ class Cleaner(models.Model):
     )
 
     class Meta:
+        verbose_name = _("cleaner")
+        verbose_name_plural = _("cleaners")
         default_permissions = ("view",)
 
     def __str__(self) -> str:

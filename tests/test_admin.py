@@ -703,7 +703,7 @@ def test_secrets_are_redacted_at_any_depth() -> None:
     task = row(kwargs={"open": "seen", "deep": {"deeper": hidden}, "secret": ["s4"]})
     html = page(viewer(), f"{TASKS}{task.pk}/change/")
     assert "seen" in html and "Password" in html
-    assert html.count(shown.REDACTED) == 4
+    assert html.count(str(shown.REDACTED)) == 4
     for value in ("s1", "s2", "s3", "s4"):
         assert f"&quot;{value}&quot;" not in html
 
@@ -754,7 +754,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_positional_secrets_are_redacted_by_their_parameters_names() -> None:
     text = shown.arguments('["anna", "hunter-1", "beyond what it takes"]', KNOWN)
     assert "anna" in text and "hunter-1" not in text and "beyond" not in text
-    assert text.count(shown.REDACTED) == 2
+    assert text.count(str(shown.REDACTED)) == 2
 
 
 @pytest.mark.usefixtures("judged")
@@ -763,7 +763,7 @@ def test_positional_arguments_of_an_unknown_name_are_redacted() -> None:
         task_name="elsewhere.tasks.run", args=["hunter-1", {"user": "anna"}], kwargs={"a": "seen"}
     )
     html = page(viewer(), f"{TASKS}{task.pk}/change/")
-    assert html.count(shown.REDACTED) == 2 and "hunter-1" not in html and "seen" in html
+    assert html.count(str(shown.REDACTED)) == 2 and "hunter-1" not in html and "seen" in html
 
 
 @pytest.mark.usefixtures("judged")
@@ -798,7 +798,7 @@ def test_the_parameters_of_a_task_function_leave_its_context_out() -> None:
     ("seconds", "text"),
     [
         (0.4, "0 s"), (59, "59 s"), (192, "3 min 12 s"), (3600, "1 h"), (3660, "1 h 1 min"),
-        (3605, "1 h"), (90_000, "1 d 1 h"), (-192, "3 min 12 s"), (10**8, "1157 d 9 h"),
+        (3605, "1 h"), (90_000, "1 d 1 h"), (-192, "3 min 12 s"), (10**8, "1,157 d 9 h"),
     ],
 )  # fmt: skip
 def test_a_span_shows_its_two_largest_units(seconds: float, text: str) -> None:

@@ -139,8 +139,8 @@ def test_counts_that_take_too_long_are_shown_with_their_age(well, kept, monkeypa
     rows(2)
     found = overview(max_age=0)
     monkeypatch.setattr(counting, "_within", lambda *_: None)
-    overview_room._kept["default"] = overview_room._kept["default"]._replace(
-        read_at=overview_room._kept["default"].read_at - 60
+    overview_room._kept["default", "en-us"] = overview_room._kept["default", "en-us"]._replace(
+        read_at=overview_room._kept["default", "en-us"].read_at - 60
     )
     old = queue()
     assert found.queues[0].due == Count(2)
@@ -337,9 +337,9 @@ def test_an_overview_is_kept_for_a_while(well, kept):
 
 def test_while_one_thread_reads_the_others_get_the_last_one(well, kept):
     first = overview(max_age=0)
-    lock = overview_room._reading["default"]
+    lock = overview_room._reading["default", "en-us"]
     with lock:
-        overview_room._kept["default"] = overview_room._kept["default"]._replace(
+        overview_room._kept["default", "en-us"] = overview_room._kept["default", "en-us"]._replace(
             read_at=time.monotonic() - 6
         )
         assert overview(max_age=5) is first

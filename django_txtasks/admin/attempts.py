@@ -7,6 +7,7 @@ from typing import Any
 
 from django_txtasks.admin.columns import parse
 from django_txtasks.admin.shown import MAX_ERRORS, ShownAttempt, clock
+from django_txtasks.admin.shown import state as shown_state
 from django_txtasks.models import EndedWorker, Worker
 
 
@@ -32,7 +33,7 @@ def attempts_of(task: Any, errors: str | None) -> list[ShownAttempt]:
         where = names.get(task.worker, str(task.worker or ""))
         ended = getattr(task, "finished_at", None) or task.started_at
         when = clock(ended) if ended is not None else ""
-        found.insert(0, ShownAttempt(str(task.attempt), where, when, str(state)))
+        found.insert(0, ShownAttempt(str(task.attempt), where, when, shown_state(state)))
     return found
 
 

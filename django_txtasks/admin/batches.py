@@ -13,6 +13,7 @@ from django_txtasks.admin.pages import ReadOnly, task_link
 from django_txtasks.enqueueing.batches import MOST_COUNTED, BatchHandle, BatchStatus
 from django_txtasks.lifecycle import batches
 from django_txtasks.models import Batch, FinishedTask, Task
+from django_txtasks.wording import whole
 
 MOST_MEMBERS = 50
 """Highest number of members of one kind that a batch's page lists."""
@@ -131,6 +132,9 @@ def _numbers(status: BatchStatus) -> list[tuple[Any, Any]]:
         (_("failed"), status.failed),
     )
     return [
-        (label, _("not kept") if count is None else f"{count}{'+' * (count >= MOST_COUNTED)}")
+        (
+            label,
+            _("not kept") if count is None else f"{whole(count)}{'+' * (count >= MOST_COUNTED)}",
+        )
         for label, count in known
     ]

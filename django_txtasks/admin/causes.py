@@ -14,10 +14,11 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import shown
-from django_txtasks.admin.bounded import CappedCount, ReadOrder, order_of_tasks
+from django_txtasks.admin.bounded import ReadOrder, order_of_tasks
 from django_txtasks.admin.filters import RETRYING, ChoiceFilter
 from django_txtasks.models import Status
 from django_txtasks.stats import by_cause
+from django_txtasks.wording import whole
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
@@ -191,7 +192,7 @@ def sentence(alias: str, value: str | None) -> str:
 
 
 def _number(number: int) -> str:
-    return str(CappedCount(by_cause.MOST)) if number > by_cause.MOST else str(number)
+    return f"{whole(by_cause.MOST)}+" if number > by_cause.MOST else whole(number)
 
 
 def _name(path: str) -> str:

@@ -50,7 +50,7 @@ class CleanerAdmin(ProcessPages):
     @admin.display(description=_("interval"))
     def every(self, cleaner: Any) -> str:
         """Show the interval between passes."""
-        return str(_("once")) if cleaner.interval is None else f"{cleaner.interval:g} s"
+        return str(_("once")) if cleaner.interval is None else shown.in_seconds(cleaner.interval)
 
     @admin.display(description=_("started"))
     def started(self, cleaner: Any) -> str:

@@ -11,6 +11,9 @@ from typing import Any
 
 from django.db.models import CharField, F, Func, TextField
 from django.db.models.functions import Cast, Left
+from django.utils.translation import gettext as _
+
+from django_txtasks.wording import whole
 
 MAX_JSON_CHARACTERS = 1_000_000
 """Longer values are not parsed. They are not shown either, because a value must be parsed to be redacted."""
@@ -52,8 +55,9 @@ def parse(text: str | None) -> Any:
     if text is None:
         return None
     if len(text) > MAX_JSON_CHARACTERS:
-        raise ValueError(f"more than {MAX_JSON_CHARACTERS:,} characters of JSON")
+        most = whole(MAX_JSON_CHARACTERS)
+        raise ValueError(_("more than %(n)s characters of JSON") % {"n": most})
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise ValueError(_("nested too deeply")) from None

@@ -17,6 +17,7 @@ from django_txtasks.admin.pages import Pages
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.models import DatabaseNow, Lane
 from django_txtasks.rules.lanes import KEYS, parse_value
+from django_txtasks.wording import decimal, whole
 
 if TYPE_CHECKING:
     from django_txtasks.lanes.status import LaneStatus
@@ -115,8 +116,8 @@ class LaneAdmin(Pages):
         elif "reason" in form.changed_data:
             Lane.objects.using(alias).filter(pk=obj.pk).update(reason=form.cleaned_data["reason"])
         if old := lane_changes.workers_that_ignore_lanes(alias):
-            text = _("Workers of an older release ignore lanes until they are replaced: %s")
-            self.message_user(request, text % ", ".join(old), messages.WARNING)
+            text = _("Workers of an older release ignore lanes until they are replaced: %(names)s")
+            self.message_user(request, text % {"names": ", ".join(old)}, messages.WARNING)
 
     def _status(self, row: Any) -> LaneStatus:
         if not hasattr(row, "lane_status"):
@@ -147,7 +148,7 @@ class LaneAdmin(Pages):
     @admin.display(description=_("waiting"))
     def waiting(self, row: Any) -> str:
         status = self._status(row)
-        return f"{status.waiting}{'+' * status.may_have_more}"
+        return f"{whole(status.waiting)}{'+' * status.may_have_more}"
 
     @admin.display(description=_("now"))
     def now(self, row: Any) -> str:
@@ -160,9 +161,9 @@ class LaneAdmin(Pages):
         if status.is_full:
             return shown.badge("claimed", _("full"))
         if status.held_for:
-            return str(_("asked to wait for %.1f s") % status.held_for)
+            return str(_("asked to wait for %(n)s s") % {"n": decimal(status.held_for, 1)})
         if status.opens_in:
-            return str(_("next start in %.1f s") % status.opens_in)
+            return str(_("next start in %(n)s s") % {"n": decimal(status.opens_in, 1)})
         return str(_("open"))
 
 

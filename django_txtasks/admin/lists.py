@@ -104,7 +104,7 @@ class TaskAdmin(TaskActions, StackOnPage, TaskPages):
 
     @admin.display(description=_("time limit"))
     def time_limit(self, task: Any) -> str:
-        return shown.EMPTY if task.timeout is None else f"{shown.line(task.timeout)} {_('s')}"
+        return shown.EMPTY if task.timeout is None else shown.in_seconds(task.timeout)
 
     @admin.display(description=_("expires"))
     def expiry(self, task: Any) -> str:

@@ -85,12 +85,12 @@ class OverviewAdmin(Pages):
                 raise BadRequest("There is no such queue in TXTASKS['queues'].")
             if pausing.pause(alias, queue, by=by):
                 _log(request, queue, ADDITION)
-            messages.success(request, gettext("Queue %s is paused.") % queue)
+            messages.success(request, gettext("Queue %(queue)s is paused.") % {"queue": queue})
         elif queue := request.POST.get("resume"):
             _need(request, "delete_pausedqueue")
             if "\0" not in queue and pausing.resume(alias, queue, by=by):
                 _log(request, queue, DELETION)
-            messages.success(request, gettext("Queue %s is resumed.") % queue)
+            messages.success(request, gettext("Queue %(queue)s is resumed.") % {"queue": queue})
         else:
             raise BadRequest("The form names no queue.")
         from django_txtasks.overview import overview  # imported by this page alone

@@ -252,10 +252,10 @@ class TaskPages(ReadOnly):
     def steps(self, task: Any) -> str:
         """Show which steps are done, when, and by which attempt. Values may be secret, so they are left out."""
         lines = (
-            (shown.line(one.name), shown.moment(one.done_at, task.now), _("attempt"), one.attempt)
+            (shown.line(one.name), shown.moment(one.done_at, task.now), shown.attempt(one.attempt))
             for one in self._steps_of(task)
         )
-        return format_html_join("", "<div>{}: {}, {} {}</div>", lines) or shown.EMPTY
+        return format_html_join("", "<div>{}: {}, {}</div>", lines) or shown.EMPTY
 
     def _steps_of(self, task: Any) -> list[Step]:
         """Return the latest steps of a task in their order; they are read once per page."""

@@ -67,8 +67,10 @@ class PausedQueueAdmin(Pages):
         alias = router.db_for_write(PausedQueue)
         pausing.pause(alias, obj.pk, by=request.user.get_username(), reason=obj.reason)
         if old := workers.workers_that_ignore_pauses(alias):
-            text = _("Workers of an older release ignore the pause until they are replaced: %s")
-            self.message_user(request, text % ", ".join(old), messages.WARNING)
+            text = _(
+                "Workers of an older release ignore the pause until they are replaced: %(names)s"
+            )
+            self.message_user(request, text % {"names": ", ".join(old)}, messages.WARNING)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Resume the queue."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -27,6 +27,7 @@ from django_txtasks.exceptions import InvalidSchedule, TxTasksError
 from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Status, Task
 from django_txtasks.results.task_states import DONE
 from django_txtasks.schedules.code_versions import CONFIGURATION
+from django_txtasks.wording import span
 
 if TYPE_CHECKING:
     from django_txtasks.schedules.status import ScheduleStatus
@@ -146,7 +147,7 @@ class ScheduleActions(Pages):
         for row in chosen.filter(from_code=False):
             self.log_deletions(request, chosen.filter(pk=row.pk))
             self.delete_model(request, row)
-            self.message_user(request, _now("%s: deleted") % shown.line(row.pk))
+            self.message_user(request, _now("%(name)s: deleted") % {"name": shown.line(row.pk)})
 
     def _do(
         self, request: HttpRequest, chosen: QuerySet[Any], change: Callable[..., Any], what: str
@@ -213,9 +214,10 @@ class ScheduleAdmin(ScheduleActions):
         except (TxTasksError, IntegrityError) as error:  # everything is rolled back
             why = _now("There is one of this name.") if isinstance(error, IntegrityError) else error
             text = _now(
-                "Nothing was changed, because another user has changed schedules in the meantime: %s"
+                "Nothing was changed, because another user has changed schedules in the meantime: "
+                "%(reason)s"
             )
-            self.message_user(request, text % shown.line(str(why)), messages.ERROR)
+            self.message_user(request, text % {"reason": shown.line(str(why))}, messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
@@ -231,7 +233,7 @@ class ScheduleAdmin(ScheduleActions):
         if values:
             keep = get_config().keeps("cancelled")
             if not periodic.configure(alias, obj.pk, values, keep=keep, by=by):
-                raise InvalidSchedule("It was deleted in the meantime.")
+                raise InvalidSchedule(_now("It was deleted in the meantime."))
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Delete the schedule, and cancel its task that was written ahead."""
@@ -257,7 +259,11 @@ class ScheduleAdmin(ScheduleActions):
     def ticks(self, row: Any) -> str:
         if row.cron:
             return shown.line(f"{row.cron} {row.tz}")
-        return shown.line(_now("every %s s") % f"{row.every:.12g}") if row.every else shown.EMPTY
+        return (
+            shown.line(_now("every %(n)s s") % {"n": shown.amount(row.every)})
+            if row.every
+            else shown.EMPTY
+        )
 
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
@@ -267,7 +273,8 @@ class ScheduleAdmin(ScheduleActions):
         troubles = [shown.line(status.problem)] if status.problem else []
         if status.late:
             troubles.append(
-                _now("late by %.0f s: is a cleaner of this code running?") % status.late
+                _now("late by %(span)s: is a cleaner of this code running?")
+                % {"span": span(timedelta(seconds=status.late))}
             )
         if status.unready:
             troubles.append(_not_done(row, status))
@@ -293,7 +300,7 @@ class ScheduleAdmin(ScheduleActions):
             return shown.EMPTY
         state = self._status(row).state
         kind = "succeeded" if state in DONE else state
-        badge = shown.badge(kind, state)
+        badge = shown.badge(kind, shown.state(state))
         model = Task if state in Status.values else FinishedTask
         url = reverse(
             f"admin:{model._meta.app_label}_{model._meta.model_name}_change", args=[row.last_task]
@@ -317,7 +324,7 @@ class ScheduleAdmin(ScheduleActions):
 
 def _not_done(row: Any, status: ScheduleStatus) -> str:
     """Return the warning about a tick that is not done in time, with a link to its unfinished batch."""
-    text = _now("not done by %s") % shown.line(row.ready_by)
+    text = _now("not done by %(hour)s") % {"hour": shown.line(row.ready_by)}
     left = status.unsettled
     if left is None:
         return text

@@ -10,19 +10,20 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.template.loader import render_to_string
-from django.utils.formats import date_format
+from django.utils.formats import date_format, number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
 
 from django_txtasks.admin.columns import parse
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import UnknownTask
-from django_txtasks.models import Step
+from django_txtasks.models import Step, label_of
 from django_txtasks.progress import Progress
 from django_txtasks.rules.payload import clean_text
-from django_txtasks.wording import span
+from django_txtasks.wording import seconds, span
 
 
 class ShownAttempt(NamedTuple):
@@ -41,7 +42,7 @@ class ShownAttempt(NamedTuple):
 
 
 EMPTY = "–"  # noqa: RUF001 -- a dash, visible as an empty cell of a table
-REDACTED = "[redacted]"
+REDACTED = _lazy("[redacted]")
 _SECRET_NAME = re.compile(
     "api|auth|cookie|credential|dsn|jwt|key|otp(?!r)|pass|pwd|secret|session|signature|token", re.IGNORECASE
 )  # fmt: skip
@@ -57,8 +58,8 @@ MAX_LISTED_ERROR_CHARACTERS = 120
 
 def short_span(duration: timedelta) -> str:
     """Return a duration that may be below a second: ``0.025 s``."""
-    seconds = duration.total_seconds()
-    return f"{seconds:.3f} {_('s')}" if seconds < 10 else span(duration)
+    length = duration.total_seconds()
+    return seconds(length, 3) if length < 10 else span(duration)
 
 
 def age(when: datetime | None, now: datetime) -> str:
@@ -83,6 +84,16 @@ def badge(kind: str, label: Any) -> str:
     return format_html('<span class="txtasks-badge txtasks-{}">{}</span>', kind, label)
 
 
+def attempt(number: int | str) -> str:
+    """Return the name of an attempt."""
+    return _("attempt %(n)s") % {"n": number}
+
+
+def state(value: str) -> str:
+    """Return a state or an outcome in the reader's language."""
+    return line(label_of(value))
+
+
 def line(value: Any, limit: int = MAX_LINE_CHARACTERS) -> str:
     """Return a value as one short line of text."""
     text = " ".join(_text(value).split())
@@ -99,7 +110,7 @@ def call(args: str | None, kwargs: str | None, task_name: str, limit: int) -> st
     try:
         positional, named = _judged(redacted(parse(args)), task_name), redacted(parse(kwargs))
     except ValueError as error:
-        return f"({_('not shown: %s') % line(str(error))})"
+        return f"({_why_not_shown(error)})"
     parts = [_literal(one) for one in positional] if isinstance(positional, list) else ["…"]
     if isinstance(named, dict):
         parts += [f"{line(key)}={_literal(value)}" for key, value in named.items()]
@@ -122,11 +133,11 @@ def redacted(value: Any, depth: int = 0) -> Any:
         if isinstance(value.get("task_name"), str) and "args" in value:
             value = {**value, "args": _judged(value["args"], value["task_name"])}
         return {
-            key: REDACTED if is_secret(key) else redacted(item, depth + 1)
+            key: str(REDACTED) if is_secret(key) else redacted(item, depth + 1)
             for key, item in value.items()
         }
     if isinstance(value, str):
-        return _PASSWORD_OF_URL.sub(rf"\1{REDACTED}", value)
+        return _PASSWORD_OF_URL.sub(lambda found: f"{found[1]}{REDACTED}", value)
     return [redacted(item, depth + 1) for item in value] if isinstance(value, list) else value
 
 
@@ -177,7 +188,7 @@ def late_finishes(text: str | None) -> str:
 def timeline(attempts: Iterable[ShownAttempt]) -> str:
     """Return a line for each attempt."""
     return _lines(
-        " · ".join(line(part) for part in (f"{_('attempt')} {one.number}", *one[1:]) if part)
+        " · ".join(line(part) for part in (attempt(one.number), *one[1:]) if part)
         for one in attempts
     )
 
@@ -186,12 +197,29 @@ def progress(said: Progress | None) -> str:
     """Return a progress bar, if the total is known, and the note."""
     if said is None:
         return EMPTY
-    of = f"{said.done:.12g}" if said.total is None else f"{said.done:.12g} / {said.total:.12g}"
+    of = amount(said.done)
+    if said.total is not None:
+        of = f"{of} / {amount(said.total)}"
     words = f"{of} {said.note}".strip()
     if said.share is None:
         return line(words)
     bar = format_html('<progress max="1" value="{}"></progress>', f"{said.share:.3f}")
     return format_html("{} {}", bar, line(words))
+
+
+def amount(number: float) -> str:
+    """Return a number that is whole or not, as the reader's language writes it."""
+    return str(number_format(f"{number:.12g}"))
+
+
+def in_seconds(number: float) -> str:
+    """Return a number of seconds, which may have a fraction."""
+    return _("%(n)s s") % {"n": amount(number)}
+
+
+def percent(share: float) -> str:
+    """Return a share of one in per cent."""
+    return _("%(n)s%%") % {"n": f"{100 * share:.0f}"}
 
 
 def hooks(text: str | None) -> str:
@@ -226,14 +254,15 @@ def _lines(texts: Iterable[str]) -> str:
 
 
 def _distance(when: datetime, now: datetime) -> str:
-    template = _("in %s") if when > now else _("%s ago")
-    return template % span(now - when)
+    template = _("in %(span)s") if when > now else _("%(span)s ago")
+    return template % {"span": span(now - when)}
 
 
 def clock(when: datetime) -> str:
     """Return a time in the site's time zone."""
     when = localtime(when) if is_aware(when) else when
-    return date_format(when, "Y-m-d H:i:s T")
+    # a format of Django, which a translation may change
+    return date_format(when, _("Y-m-d H:i:s T"))
 
 
 def _block(text: str | None, change: Any) -> str:
@@ -257,7 +286,11 @@ def _pretty(value: Any) -> str:
 
 
 def _not_shown(error: ValueError) -> SafeString:
-    return format_html("<em>{}</em>", _("not shown: %s") % line(str(error)))
+    return format_html("<em>{}</em>", _why_not_shown(error))
+
+
+def _why_not_shown(error: ValueError) -> str:
+    return _("not shown: %(reason)s") % {"reason": line(str(error))}
 
 
 def _judged(value: Any, task_name: str) -> Any:
@@ -272,7 +305,7 @@ def _judged(value: Any, task_name: str) -> Any:
     names = _parameters(task_name)
     open_ = [not is_secret(name) for name in names][: len(value)]
     open_ += [False] * (len(value) - len(open_))
-    return [item if shown else REDACTED for item, shown in zip(value, open_, strict=True)]
+    return [item if shown else str(REDACTED) for item, shown in zip(value, open_, strict=True)]
 
 
 def _parameters(task_name: str) -> list[str]:

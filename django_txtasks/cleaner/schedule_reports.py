@@ -11,6 +11,7 @@ from django_txtasks.models import DatabaseNow, Schedule
 from django_txtasks.schedules import periodic as scheduling
 from django_txtasks.schedules import ticks as schedules
 from django_txtasks.schedules.status import differences, status_of_rows
+from django_txtasks.wording import in_english
 
 TOLD_AGAIN_SECONDS = 3600.0
 MOST_TOLD = 10
@@ -52,14 +53,17 @@ class ScheduleReports:
     def tell_of_unready(self) -> Iterator[Counter[str]]:
         """Report each daily task that was not done by its hour, once."""
         rows = Schedule.objects.using(self._alias).filter(enabled=True).exclude(ready_by="")
-        for status in status_of_rows(self._alias, rows.annotate(now=DatabaseNow())):
+        with in_english():
+            found = status_of_rows(self._alias, rows.annotate(now=DatabaseNow()))
+        for status in found:
             row, tick = status.row, status.unready
             if tick is None or (row.told_at is not None and row.told_at >= tick):
                 continue
             if schedules.tell_unready(self._alias, row.pk, tick):
                 state = status.state if row.last_at == tick else "not there"
                 if status.unsettled is not None:
-                    state = f"done, but {status.unsettled}"
+                    with in_english():
+                        state = f"done, but {status.unsettled}"
                 facts: dict[str, Any] = {"schedule": row.pk, "ready_by": f"{row.ready_by} {row.tz}"}
                 self._emit(
                     signals.schedule_not_ready,

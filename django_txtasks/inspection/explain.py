@@ -17,6 +17,9 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, connections, router, transaction
 from django.db.models import Q, Subquery
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
+from django.utils.translation import ngettext
 
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch
@@ -39,7 +42,7 @@ from django_txtasks.models import (
     Wait,
     Worker,
 )
-from django_txtasks.wording import counted, time_text
+from django_txtasks.wording import decimal, seconds, span, time_text, whole
 
 MAX_COUNT = 10_000
 """Highest count of tasks before this one; more are shown as "10000 or more"."""
@@ -55,10 +58,10 @@ MAX_WAITS = 3
 MAX_RUNNING = 3
 """Number of tasks that are named if a lane is full."""
 ERRORS_OF = "SELECT errors FROM txtasks_task WHERE id = %(id)s"
-HALF_DONE = "Check what it has done, then revive or discard it in the admin."
+HALF_DONE = _lazy("Check what it has done, then revive or discard it in the admin.")
 _CUT_SHORT = (WorkerLost.__name__, WorkerStopped.__name__, EndLost.__name__)
 """Error classes that tell nothing about the task itself."""
-LAST_CHANCE = (
+LAST_CHANCE = _lazy(
     "It is its last chance after a crash: it waits for a thread, so that it can end no event loop."
 )
 FULL = 2_147_483_647
@@ -96,16 +99,19 @@ def _without_row(alias: str, task_id: uuid.UUID) -> Reason:
     rows = FinishedTask.objects.using(alias).only("outcome", "finished_at")
     finished = rows.filter(pk=task_id).first()
     if finished is not None:
-        at = time_text(finished.finished_at)
-        return Reason("finished", f"It has ended: {finished.get_outcome_display()}, at {at}.")
+        facts = {"outcome": finished.get_outcome_display(), "at": time_text(finished.finished_at)}
+        return Reason("finished", _("It has ended: %(outcome)s, at %(at)s.") % facts)
     elsewhere = [one for one in connections if one != alias and _is_in(one, task_id)]
     if elsewhere:
         command = f"manage.py txtasks_explain {task_id}{_of(elsewhere[0])}"
-        return Reason("elsewhere", f"It is in database {elsewhere[0]!r}.", command)
+        text = _("It is in database %(name)s.") % {"name": repr(elsewhere[0])}
+        return Reason("elsewhere", text, command)
     return Reason(
         "absent",
-        "There is no such row in any database that could be asked: its transaction was rolled back or has not "
-        "committed, or it has finished and was pruned (TXTASKS['keep_finished']).",
+        _(
+            "There is no such row in any database that could be asked: its transaction was rolled back or has not "
+            "committed, or it has finished and was pruned (TXTASKS['keep_finished'])."
+        ),
     )
 
 
@@ -122,88 +128,105 @@ def _is_in(alias: str, task_id: uuid.UUID) -> bool:
 
 def _not_pending(alias: str, task: Any) -> Reason:
     if task.status == Status.HELD:
-        return Reason("held", "A person holds it.", "Resume it in the admin.")
+        return Reason("held", _("A person holds it."), _("Resume it in the admin."))
     if task.status == Status.DEAD:
         return _dead(alias, task)
     worker = Worker.objects.using(alias).annotate(now=DatabaseNow()).filter(pk=task.worker).first()
     since = _span(task.now - (task.claimed_at or task.now))
     if worker is not None and not worker.lost and not worker.is_silent(worker.now):
         if task.cancel_asked_at is not None:
-            text = f"It was asked to stop at {time_text(task.cancel_asked_at)}, and still runs at {worker}."
-            return Reason("asked", text, _end_of(task, worker))
-        command = f"To stop it: manage.py txtasks_task stop {task.pk}{_of(alias)}"
+            text = _("It was asked to stop at %(at)s, and still runs at %(worker)s.")
+            facts = {"at": time_text(task.cancel_asked_at), "worker": worker}
+            return Reason("asked", text % facts, _end_of(task, worker))
+        text = _("It runs, for %(span)s, at %(worker)s (worker %(id)s).")
+        command = f"manage.py txtasks_task stop {task.pk}{_of(alias)}"
         return Reason(
-            "claimed", f"It runs, for {since}, at {worker} (worker {worker.pk}).", command
+            "claimed",
+            text % {"span": since, "worker": worker, "id": worker.pk},
+            _("To stop it: %(command)s") % {"command": command},
         )
-    return _lost(alias, str(worker or f"worker {task.worker}, whose row is gone"))
+    gone = _("worker %(id)s, whose row is gone") % {"id": task.worker}
+    return _lost(alias, str(worker or gone))
 
 
 def _end_of(task: Any, worker: Any) -> str:
     """Return how a task ends that was asked to stop: it may never check for this."""
-    text = "It stops when it looks: at ctx.check(), or by ctx.cancelled."
+    text = _("It stops when it looks: at ctx.check(), or by ctx.cancelled.")
     asked_for = task.now - task.cancel_asked_at
     if asked_for < UNHEARD_AFTER:
         return text
-    limit = "" if task.timeout is None else f" Its timeout of {task.timeout:g} s ends it, too."
-    others = (
-        ""
-        if worker.threads == 1
-        else " Other tasks of that process end, too, by their crash policies."
+    parts = [text, _("It has not looked for %(span)s.") % {"span": _span(asked_for)}]
+    if task.timeout is not None:
+        parts.append(_("Its timeout of %(n)s s ends it, too.") % {"n": f"{task.timeout:g}"})
+    end = _(
+        "To end it now, kill its process: %(command)s on %(host)s. A cleaner then ends the task, and it does not "
+        "run again."
     )
-    return (
-        f"{text} It has not looked for {_span(asked_for)}.{limit} To end it now, kill its process: kill -9 "
-        f"{worker.pid} on {worker.host}. A cleaner then ends the task, and it does not run again.{others}"
-    )
+    parts.append(end % {"command": f"kill -9 {worker.pid}", "host": worker.host})
+    if worker.threads != 1:
+        parts.append(_("Other tasks of that process end, too, by their crash policies."))
+    return " ".join(parts)
 
 
 def _lost(alias: str, who: str) -> Reason:
     """Return the reason for a claim whose worker is gone: when a cleaner will recover it."""
     seen = cleaners.seen(alias)
     if trouble := cleaners.trouble(seen):
-        return Reason("lost", f"Its worker is gone: {who}. {trouble}", cleaners.HOW)
-    text = f"Its worker is gone or silent: {who}."
+        gone = _("Its worker is gone: %(worker)s.") % {"worker": who}
+        return Reason("lost", f"{gone} {trouble}", str(cleaners.HOW))
+    text = _("Its worker is gone or silent: %(worker)s.") % {"worker": who}
     passed = cleaners.only_once(seen)
     if passed is None:
-        return Reason("lost", f"{text} A cleaner recovers it within a lease.")
-    ago = _span(timedelta(seconds=passed))
-    text += f" No cleaner keeps running: the last pass by --once was {ago} ago, and the next one recovers it."
-    return Reason("lost", text, cleaners.HOW)
+        return Reason("lost", f"{text} {_('A cleaner recovers it within a lease.')}")
+    once = _(
+        "No cleaner keeps running: the last pass by --once was %(span)s ago, and the next one recovers it."
+    )
+    ago = once % {"span": _span(timedelta(seconds=passed))}
+    return Reason("lost", f"{text} {ago}", str(cleaners.HOW))
 
 
 def _dead(alias: str, task: Any) -> Reason:
     last, text = _last_error(alias, task)
     if task.is_compensated:
-        return Reason("dead", f"It is dead: {text}. Its compensation was enqueued.")
-    lift = HALF_DONE if last in _CUT_SHORT else "Fix the cause, then revive it in the admin."
-    return Reason("dead", f"It is dead: {text}.", lift)
+        compensated = _("It is dead: %(error)s. Its compensation was enqueued.")
+        return Reason("dead", compensated % {"error": text})
+    lift = (
+        str(HALF_DONE) if last in _CUT_SHORT else _("Fix the cause, then revive it in the admin.")
+    )
+    return Reason("dead", _("It is dead: %(error)s.") % {"error": text}, lift)
 
 
 def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
     """Yield each condition of a claim that this row does not meet, then the lack of workers."""
     if task.expires_at is not None and task.expires_at <= task.now:
         if task.cancel_asked_at is not None:
-            gate = "cancelled"
-            text = f"It was cancelled at {time_text(task.cancel_asked_at)}; a cleaner removes it."
+            gate, at = "cancelled", task.cancel_asked_at
+            text = _("It was cancelled at %(at)s; a cleaner removes it.")
         else:
-            gate = "expired"
-            text = f"It expired at {time_text(task.expires_at)}; a cleaner cancels it."
-        yield Reason(gate, text, "Enqueue it again.")
+            gate, at = "expired", task.expires_at
+            text = _("It expired at %(at)s; a cleaner cancels it.")
+        yield Reason(gate, text % {"at": time_text(at)}, _("Enqueue it again."))
     yield from _not_due(alias, task)
     yield from _behind_its_twin(alias, task)
     if FULL in (task.attempt, task.failures, task.crashes):
-        text = "A counter of its row is full (2147483647), so its state cannot change."
-        yield Reason("unsound", text, "Correct the row by hand, or cancel it in the admin.")
+        text = _("A counter of its row is full (2147483647), so its state cannot change.")
+        yield Reason("unsound", text, _("Correct the row by hand, or cancel it in the admin."))
     paused = PausedQueue.objects.using(alias).filter(pk=task.queue_name).first()
     if paused is not None:
         why = f" ({paused.reason})" if paused.reason else ""
-        by = paused.paused_by or "somebody"
-        text = f"Queue {task.queue_name} was paused by {by} at {time_text(paused.paused_at)}{why}."
+        text = _("Queue %(queue)s was paused by %(by)s at %(at)s%(why)s.")
+        facts = {
+            "queue": task.queue_name, "by": paused.paused_by or _("somebody"),
+            "at": time_text(paused.paused_at), "why": why,
+        }  # fmt: skip
         command = f"manage.py txtasks_queue resume {shlex.quote(task.queue_name)}{_of(alias)}"
-        yield Reason("paused", text, command)
+        yield Reason("paused", text % facts, command)
     if task.lane:
         yield from _closed_lane(alias, task)
     if not _can_lock(alias, task):
-        text = "Another transaction has locked its row: it is about to change the task, or was never committed."
+        text = _(
+            "Another transaction has locked its row: it is about to change the task, or was never committed."
+        )
         yield Reason("locked", text)
     yield from _lack_of_workers(alias, task)
 
@@ -211,21 +234,24 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
 def _not_due(alias: str, task: Any) -> Iterator[Reason]:
     """Yield why a task waits for its time."""
     if task.run_after is None:  # on SQLite: text that is not a time
-        yield Reason("unsound", "Its run_after is not a time.", "Correct the row by hand.")
+        yield Reason("unsound", _("Its run_after is not a time."), _("Correct the row by hand."))
     elif misfit := _misfit(alias, task):
         yield misfit
     elif task.run_after > task.now:
-        wait = f"in {_span(task.run_after - task.now)}, at {time_text(task.run_after)}"
-        lift = "Run it now, in the admin."
+        facts = {"span": _span(task.run_after - task.now), "at": time_text(task.run_after)}
+        lift = _("Run it now, in the admin.")
         if waits := list(_waits(alias, task)):
             yield from waits
         elif task.failures:
-            failed = (
-                f"It has failed {counted(task.failures, 'time')} ({_last_error(alias, task)[1]})"
+            text = ngettext(
+                "It has failed %(n)s time (%(error)s) and is tried again in %(span)s, at %(at)s.",
+                "It has failed %(n)s times (%(error)s) and is tried again in %(span)s, at %(at)s.",
+                task.failures,
             )
-            yield Reason("backoff", f"{failed} and is tried again {wait}.", lift)
+            facts |= {"n": whole(task.failures), "error": _last_error(alias, task)[1]}
+            yield Reason("backoff", text % facts, lift)
         else:
-            yield Reason("later", f"It is due {wait}.", lift)
+            yield Reason("later", _("It is due in %(span)s, at %(at)s.") % facts, lift)
 
 
 def _misfit(alias: str, task: Any) -> Reason | None:
@@ -233,13 +259,13 @@ def _misfit(alias: str, task: Any) -> Reason | None:
     last = misfit_of_last(_errors_text(alias, task), task.attempt) if task.attempt else None
     if last is None:
         return None
-    wait = _span(task.run_after - task.now)
-    text = f"{last.get('message')} Tries so far: {last.get('tries')}. The next try is in {wait}."
-    lift = (
+    text = _("Tries so far: %(n)s. The next try is in %(span)s.")
+    facts = {"n": last.get("tries"), "span": _span(task.run_after - task.now)}
+    lift = _(
         "Deploy code that takes them; manage.py txtasks_preflight says for all tasks what is needed. Or cancel it "
         "in the admin."
     )
-    return Reason("arguments", text, lift)
+    return Reason("arguments", f"{last.get('message')} {text % facts}", lift)
 
 
 def _waits(alias: str, task: Any) -> Iterator[Reason]:
@@ -248,12 +274,15 @@ def _waits(alias: str, task: Any) -> Iterator[Reason]:
     for wait in rows.filter(Q(until=None) | Q(until__gt=DatabaseNow())).order_by("until")[
         :MAX_WAITS
     ]:
-        until = "" if wait.until is None else f" until {time_text(wait.until)}"
+        facts = {"name": repr(wait.name), "until": time_text(wait.until)}
         if wait.is_sleep:
-            yield Reason("sleeps", f"It sleeps{until} ({wait.name!r}).")
+            yield Reason("sleeps", _("It sleeps until %(until)s (%(name)s).") % facts)
         else:
-            text = f"It waits for {wait.name!r}{until}."
-            yield Reason("waits", text, "Call resume(token, value) with the text of its ctx.token.")
+            text = _("It waits for %(name)s until %(until)s.")
+            if wait.until is None:
+                text = _("It waits for %(name)s.")
+            lift = _("Call resume(token, value) with the text of its ctx.token.")
+            yield Reason("waits", text % facts, lift)
 
 
 def _behind_its_twin(alias: str, task: Any) -> Iterator[Reason]:
@@ -264,70 +293,92 @@ def _behind_its_twin(alias: str, task: Any) -> Iterator[Reason]:
         return
     first = first_of_key(alias, task.unique_key, task.task_name, task.queue_name)
     if first not in (None, task.pk):
-        text = f"It is not the first of its unique key {task.unique_text!r}: it is behind {first}."
-        lift = "It is merged when that task is claimed; find out why that one waits."
-        yield Reason("unique", text, lift)
+        text = _("It is not the first of its unique key %(key)s: it is behind %(id)s.")
+        lift = _("It is merged when that task is claimed; find out why that one waits.")
+        yield Reason("unique", text % {"key": repr(task.unique_text), "id": first}, lift)
 
 
 def _closed_lane(alias: str, task: Any) -> Iterator[Reason]:
     """Yield the condition that keeps the tasks of its lane from starting."""
     (lane,) = status_of_lanes(alias, [task.lane])
     if not lane.is_known:
-        text = f"TXTASKS['lanes'] has no rule for its lane {task.lane}, so no worker serves it."
-        yield Reason(
-            "lane",
-            text,
-            "Add a rule, {'weight': 1} for no limit but fair turns, and restart workers.",
-        )
+        text = _("TXTASKS['lanes'] has no rule for its lane %(lane)s, so no worker serves it.")
+        lift = _("Add a rule, {'weight': 1} for no limit but fair turns, and restart workers.")
+        yield Reason("lane", text % {"lane": task.lane}, lift)
     name, command = shlex.quote(task.lane), "manage.py txtasks_lane"
     if lane.paused_at is not None:
         why = f" ({lane.reason})" if lane.reason else ""
-        by = lane.paused_by or "somebody"
-        text = f"Lane {task.lane} was paused by {by} at {time_text(lane.paused_at)}{why}."
-        yield Reason("lane", text, f"{command} resume {name}{_of(alias)}")
+        text = _("Lane %(lane)s was paused by %(by)s at %(at)s%(why)s.")
+        facts = {
+            "lane": task.lane, "by": lane.paused_by or _("somebody"), "at": time_text(lane.paused_at),
+            "why": why,
+        }  # fmt: skip
+        yield Reason("lane", text % facts, f"{command} resume {name}{_of(alias)}")
     elif lane.is_full:
         running = Task.objects.using(alias).filter(
             status=Status.CLAIMED, lane=task.lane, lane__gt=""
         )
         ids = ", ".join(str(one) for one in running.values_list("pk", flat=True)[:MAX_RUNNING])
         more = ", …" if lane.running > MAX_RUNNING else ""
-        text = f"Lane {task.lane} is full: {lane.running} of {lane.rule.at_most} run, {ids}{more}."
-        yield Reason("full", text, f"Wait, or {command} limit {name} --at-most N{_of(alias)}")
+        text = _("Lane %(lane)s is full: %(running)s of %(most)s run, %(ids)s.")
+        facts = {
+            "lane": task.lane, "running": lane.running, "most": lane.rule.at_most, "ids": f"{ids}{more}",
+        }  # fmt: skip
+        yield Reason(
+            "full", text % facts, _or_wait(f"{command} limit {name} --at-most N{_of(alias)}")
+        )
     elif lane.held_for:
-        text = f"A task of lane {task.lane} has asked it to wait for {lane.held_for:.1f} s more."
-        yield Reason("hold", text, f"Wait, or {command} resume {name}{_of(alias)}")
+        text = _("A task of lane %(lane)s has asked it to wait for %(n)s s more.")
+        facts = {"lane": task.lane, "n": decimal(lane.held_for, 1)}
+        yield Reason("hold", text % facts, _or_wait(f"{command} resume {name}{_of(alias)}"))
     elif lane.opens_in:
-        rate = rate_text(lane.rule.rate or 1.0)
-        text = f"Lane {task.lane} lets the next task start in {lane.opens_in:.1f} s (rate {rate})."
-        yield Reason("rate", text, f"Wait, or {command} limit {name} --rate N/UNIT{_of(alias)}")
+        text = _("Lane %(lane)s lets the next task start in %(n)s s (rate %(rate)s).")
+        facts = {
+            "lane": task.lane, "n": decimal(lane.opens_in, 1), "rate": rate_text(lane.rule.rate or 1.0),
+        }  # fmt: skip
+        yield Reason(
+            "rate", text % facts, _or_wait(f"{command} limit {name} --rate N/UNIT{_of(alias)}")
+        )
+
+
+def _or_wait(command: str) -> str:
+    return _("Wait, or %(command)s") % {"command": command}
+
+
+def _start(options: str) -> str:
+    return _("Start %(command)s") % {"command": f"manage.py runworkers{options}"}
 
 
 def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
     workers = Worker.objects.using(alias).filter(lost=False).annotate(now=DatabaseNow())
     living = [one for one in workers[:MAX_WORKERS] if not one.is_silent(one.now)]
     if not living:
-        lift = f"Start manage.py runworkers{_of(alias)}"
-        yield Reason("workers", "No worker is alive.", lift)
+        yield Reason("workers", _("No worker is alive."), _start(_of(alias)))
         return
     serving = [one for one in living if task.queue_name in texts(one.queues)]
     if not serving:
         served = ", ".join(sorted({queue for one in living for queue in texts(one.queues)}))
-        text = f"No living worker serves queue {task.queue_name}; they serve {served or 'none'}."
-        queue = shlex.quote(task.queue_name)
-        yield Reason("queue", text, f"Start manage.py runworkers --queue {queue}{_of(alias)}")
+        text = _("No living worker serves queue %(queue)s; they serve %(queues)s.")
+        facts = {"queue": task.queue_name, "queues": served or _("none")}
+        options = f" --queue {shlex.quote(task.queue_name)}{_of(alias)}"
+        yield Reason("queue", text % facts, _start(options))
         return
     able = [one for one in serving if not one.task_names or task.task_name in texts(one.task_names)]
     if not able:
-        text = f"No living worker of queue {task.queue_name} runs {task.task_name}."
-        lift = "Check that workers import its module under this name, and their --task and --exclude-task."
-        yield Reason("name", text, lift)
+        text = _("No living worker of queue %(queue)s runs %(task)s.")
+        lift = _(
+            "Check that workers import its module under this name, and their --task and --exclude-task."
+        )
+        yield Reason("name", text % {"queue": task.queue_name, "task": task.task_name}, lift)
         return
     is_last = is_last_chance(task.crashes, task.max_crashes)
     if is_last:
         able = [one for one in serving if _takes_last_chance(one, task.task_name)]
         if not able:
-            text = f"{LAST_CHANCE} No worker with threads runs beside the event loop."
-            yield Reason("last chance", text, "Start runworkers --async-tasks with --processes 1.")
+            text = f"{LAST_CHANCE} {_('No worker with threads runs beside the event loop.')}"
+            yield Reason(
+                "last chance", text, _("Start runworkers --async-tasks with --processes 1.")
+            )
             return
     is_due = task.run_after is not None and task.run_after <= task.now
     if is_due and all(one.running >= one.threads for one in able):
@@ -352,12 +403,16 @@ def _full_slots(alias: str, task: Any, able: Sequence[Any]) -> Reason:
             count = _before(alias, task)
     except DatabaseError:  # the count took too long
         count = MAX_COUNT
-    more = " or more" if count >= MAX_COUNT else ""
-    text = (
-        f"Of the {counted(len(able), 'worker')} that could run it each slot is taken (slots: {slots}). Due tasks "
-        f"of its queue that come first: {count}{more}."
+    taken = ngettext(
+        "Of the %(n)s worker that could run it each slot is taken (slots: %(slots)s).",
+        "Of the %(n)s workers that could run it each slot is taken (slots: %(slots)s).",
+        len(able),
     )
-    return Reason("slots", text, "Wait, or start more workers.")
+    first = _("Due tasks of its queue that come first: %(n)s.")
+    if count >= MAX_COUNT:
+        first = _("Due tasks of its queue that come first: %(n)s or more.")
+    text = f"{taken % {'n': whole(len(able)), 'slots': slots}} {first % {'n': count}}"
+    return Reason("slots", text, _("Wait, or start more workers."))
 
 
 def _before(alias: str, task: Any) -> int:
@@ -387,13 +442,11 @@ def _priorities(alias: str, task: Any) -> Iterator[int]:
 
 
 def _nothing(alias: str) -> Reason:
-    config = get_config()
-    text = (
-        "Nothing is in its way: a worker is about to claim it, by a hint, or by a scan within "
-        f"{config.poll_interval.total_seconds():g} s."
-    )
+    text = _(
+        "Nothing is in its way: a worker is about to claim it, by a hint, or by a scan within %(n)s s."
+    ) % {"n": f"{get_config().poll_interval.total_seconds():g}"}
     trouble = cleaners.trouble(cleaners.seen(alias))
-    return Reason("next", f"{text} {trouble}".strip(), cleaners.HOW if trouble else "")
+    return Reason("next", f"{text} {trouble}".strip(), str(cleaners.HOW) if trouble else "")
 
 
 def _can_lock(alias: str, task: Any) -> bool:
@@ -416,10 +469,10 @@ def _can_lock(alias: str, task: Any) -> bool:
 
 def _last_error(alias: str, task: Any) -> tuple[str, str]:
     """Return the class name of the last error, and its text for people."""
-    *_, last = read_entries(_errors_text(alias, task)) or [{}]
+    *_earlier, last = read_entries(_errors_text(alias, task)) or [{}]
     name, message = str(last.get("type") or ""), str(last.get("message") or "")
     text = ": ".join(_shortened(one).rstrip(".") for one in (name, message) if one)
-    return name, text or "no reason was recorded"
+    return name, text or _("no reason was recorded")
 
 
 def _errors_text(alias: str, task: Any) -> str:
@@ -438,5 +491,5 @@ def _of(alias: str) -> str:
 
 
 def _span(duration: timedelta) -> str:
-    seconds = max(0.0, duration.total_seconds())
-    return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))
+    length = max(0.0, duration.total_seconds())
+    return seconds(length, 1) if length < 60 else span(duration)

@@ -24,6 +24,7 @@ from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.schedules.status import status_of_schedules
 from django_txtasks.stats import by_cause
+from django_txtasks.wording import in_english
 
 MAX_CAUSES = 3
 """Highest number of causes that a finding names."""
@@ -197,19 +198,21 @@ def _capped(cause: by_cause.Cause) -> str:
     return f"{cause.dead}+" if cause.dead == by_cause.MOST else str(cause.dead)
 
 
+with in_english():
+    _HOW = str(cleaners.HOW)
 QUESTIONS = (
     Question(
         "no_cleaner",
         "no cleaner is running",
         "Tasks of crashed workers stay claimed, expired tasks wait, and finished tasks are never deleted.",
-        f"{cleaners.HOW} If one runs, the line above and its log say why it achieves nothing.",
+        f"{_HOW} If one runs, the line above and its log say why it achieves nothing.",
         _nobody_cleans,
     ),
     Question(
         "silent_workers",
         "workers silent for two leases that nobody declared lost",
         "No cleaner runs, or it cannot reach the database. Tasks of crashed workers stay claimed.",
-        f"{cleaners.HOW} Running more than one does no harm.",
+        f"{_HOW} Running more than one does no harm.",
         _silent,
     ),
     Question(

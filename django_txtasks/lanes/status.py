@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import Count
+from django.utils.translation import gettext as _
 
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch, fetch_as
@@ -54,14 +55,14 @@ class LaneStatus:
         """The limits in a few words."""
         rule, words = self.rule, []
         if rule.at_most is not None:
-            words.append(f"{rule.at_most} at once")
+            words.append(_("%(n)s at once") % {"n": rule.at_most})
         if rule.rate is not None:
             words.append(rate_text(rule.rate))
         if rule.burst is not None:
-            words.append(f"bursts of {rule.burst}")
+            words.append(_("bursts of %(n)s") % {"n": rule.burst})
         if rule.weight != 1:
-            words.append(f"weight {rule.weight:g}")
-        return ", ".join(words) or "none"
+            words.append(_("weight %(n)s") % {"n": f"{rule.weight:g}"})
+        return ", ".join(words) or _("none")
 
     @property
     def may_have_more(self) -> bool:
@@ -86,7 +87,7 @@ def rate_text(rate: float) -> str:
 def known_lanes(alias: str) -> list[str]:
     """Return the first names of lanes that have a row or waiting tasks."""
     rows = Lane.objects.using(alias).order_by("pk").values_list("pk", flat=True)[:MOST_LANES]
-    found, _ = look(alias, "")
+    found, _last = look(alias, "")
     return sorted({*rows, *(one.lane for one in found)})[:MOST_LANES]
 
 

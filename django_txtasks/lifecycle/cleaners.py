@@ -11,9 +11,12 @@ from typing import Any
 
 from django.db.models import F
 from django.db.models.functions import Coalesce
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
 
 from django_txtasks.lifecycle.workers import host_name
 from django_txtasks.models import Cleaner, DatabaseNow
+from django_txtasks.wording import span
 
 MAX_SILENT_INTERVALS = 3
 """Number of intervals without a complete pass after which a cleaner counts as ineffective."""
@@ -22,7 +25,9 @@ ONCE_COUNTS = timedelta(hours=1)
 KEEP_KILLED = timedelta(hours=1)
 """Time for which the row of a killed cleaner is kept and shown."""
 MAX_ROWS = 1000
-HOW = "Start runworkers without --no-cleaner, or keep manage.py runcleaner running."
+HOW = _lazy("Start runworkers without --no-cleaner, or keep manage.py runcleaner running.")
+MOST_SECONDS = 1e9
+"""Longest time that is shown; a time in a row may be invalid."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,14 @@ class Seen:
     @property
     def trouble(self) -> str:
         """The problem of a cleaner that is there and completes no pass, for people."""
-        why = f": {self.error}" if self.error else "; its log says why"
-        return f"Cleaner on {self.where} beats, but has finished no pass for {_span(self._since_pass)}{why}"
+        facts = {"where": self.where, "span": _span(self._since_pass), "error": self.error}
+        if self.error:
+            text = _("Cleaner on %(where)s beats, but has finished no pass for %(span)s: %(error)s")
+        else:
+            text = _(
+                "Cleaner on %(where)s beats, but has finished no pass for %(span)s; its log says why"
+            )
+        return text % facts
 
     @property
     def _since_pass(self) -> float:
@@ -174,10 +185,12 @@ def trouble(cleaners: list[Seen]) -> str:
     stuck = [one for one in cleaners if one.is_there]
     if stuck:
         return stuck[0].trouble
-    last = ""
+    text = _("No cleaner is running.")
     if cleaners:
-        last = f": the last one, on {cleaners[0].where}, was seen {_span(cleaners[0].silence)} ago"
-    return f"No cleaner is running{last}. Tasks of crashed workers stay claimed. {HOW}"
+        facts = {"where": cleaners[0].where, "span": _span(cleaners[0].silence)}
+        last = _("No cleaner is running: the last one, on %(where)s, was seen %(span)s ago.")
+        text = last % facts
+    return f"{text} {_('Tasks of crashed workers stay claimed.')} {HOW}"
 
 
 def _change(alias: str, cleaner: uuid.UUID, **changes: Any) -> bool:
@@ -185,8 +198,4 @@ def _change(alias: str, cleaner: uuid.UUID, **changes: Any) -> bool:
 
 
 def _span(seconds: float) -> str:
-    """Return a time span for people: ``45 s``, ``12 min``, ``3 h``."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    return span(timedelta(seconds=min(seconds, MOST_SECONDS)))

@@ -24,6 +24,7 @@ from django_txtasks.database.errors import text_of
 from django_txtasks.models import Task
 from django_txtasks.signals import logs
 from django_txtasks.signals.tracebacks import printable
+from django_txtasks.wording import in_english
 
 CHECKS = ["txtasks"]
 """The checks that a long-running command makes at its start. The project's other checks are left to ``check``:
@@ -39,7 +40,12 @@ LEVELS = {0: logging.WARNING, 1: logging.INFO}
 
 
 class PrintingCommand(BaseCommand):
-    """A command that prints text from the database."""
+    """A command that prints text from the database, in English."""
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        """Run the command. Its texts are the same whatever LANGUAGE_CODE is, so that scripts can rely on them."""
+        with in_english():
+            return super().execute(*args, **options)
 
     def show(self, *lines: str) -> None:
         """Print lines with their control characters escaped."""

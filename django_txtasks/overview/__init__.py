@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from django.db import router
 from django.db.models.signals import post_migrate
+from django.utils.translation import get_language
 
 from django_txtasks.database.transactions import is_in_test_case
 from django_txtasks.forks import register_at_fork
@@ -61,8 +62,10 @@ class _Kept(NamedTuple):
 
 READ_SECONDS = 5.0
 """Longest time that a caller waits for the read of another thread."""
-_kept: dict[str, _Kept] = {}
-_reading: dict[str, threading.Lock] = {}
+_Key = tuple[str, str]
+"""A database and the language of the texts."""
+_kept: dict[_Key, _Kept] = {}
+_reading: dict[_Key, threading.Lock] = {}
 
 
 def _forget(**_: Any) -> None:
@@ -89,24 +92,25 @@ def overview(using: str | None = None, max_age: float = 5.0) -> Overview:
     alias = using or router.db_for_read(Task)
     if is_in_test_case(alias):
         return gather(alias, {})[0]
-    last = _kept.get(alias)
+    key = (alias, get_language() or "")
+    last = _kept.get(key)
     if last is not None and time.monotonic() - last.read_at < max_age:
         return last.overview
-    lock = _reading.setdefault(alias, threading.Lock())
+    lock = _reading.setdefault(key, threading.Lock())
     is_fresh = last is not None and time.monotonic() - last.read_at < max_age + READ_SECONDS
     if not lock.acquire(timeout=0 if is_fresh else READ_SECONDS):
         if last is not None and is_fresh:  # another thread reads a new one
             return last.overview
         return gather(alias, {})[0]
     try:
-        return _read(alias, last)
+        return _read(key, last)
     finally:
         lock.release()
 
 
-def _read(alias: str, last: _Kept | None) -> Overview:
-    now = time.monotonic()
+def _read(key: _Key, last: _Kept | None) -> Overview:
+    now, alias = time.monotonic(), key[0]
     before = counting.aged(last.counts, now - last.read_at) if last is not None else {}
     found, counts = gather(alias, before)
-    _kept[alias] = _Kept(found, counts, now)
+    _kept[key] = _Kept(found, counts, now)
     return found

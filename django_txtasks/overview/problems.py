@@ -82,7 +82,7 @@ _CAUSE = ngettext_lazy(
     "number",
 )
 _NOBODY = _("No worker is alive, so no task runs. Start one: manage.py runworkers.")
-_NO_CLEANER = _("%(trouble)s")
+_NO_CLEANER = "%(trouble)s"
 _SILENT = ngettext_lazy(
     "%(count)s worker is silent, and nobody has declared it lost: %(names)s.",
     "%(count)s workers are silent, and nobody has declared them lost: %(names)s.",
@@ -136,7 +136,8 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
     waits = {"queue": queue.name, "oldest": timedelta(seconds=queue.oldest), **_number(queue.due)}
     if queue.pause is not None:
         if queue.due:
-            why = f": “{queue.pause.reason}”" if queue.pause.reason else ""
+            reason = queue.pause.reason
+            why = _(": “%(reason)s”") % {"reason": reason} if reason else ""
             since = timedelta(seconds=queue.pause.seconds)
             pause = {"by": queue.pause.by or "?", "pause": since, "why": why}
             yield Problem("paused_queue", _PAUSED, {**waits, **pause}, queue.name)

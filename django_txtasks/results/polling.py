@@ -25,7 +25,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.database import sessions
 from django_txtasks.database.errors import text_of
 from django_txtasks.exceptions import ResultTimeout, ResultUnavailable, TaskFailed
-from django_txtasks.models import Outcome
+from django_txtasks.models import GONE, Outcome
 from django_txtasks.results import task_states
 from django_txtasks.results.task_states import End
 from django_txtasks.signals.logs import current
@@ -282,7 +282,7 @@ def _result(task_id: uuid.UUID, end: End) -> Any:
 
 
 def _raise(task_id: uuid.UUID, end: End) -> NoReturn:
-    if end.state == task_states.GONE:
+    if end.state == GONE:
         raise no_row(task_id)
     last = end.errors[-1] if end.errors else {}
     why = f": {last.get('type')}: {last.get('message')}" if last else ""

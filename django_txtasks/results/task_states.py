@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.lifecycle.attempts import read_entries
-from django_txtasks.models import FinishedTask, Outcome, Status, Task
+from django_txtasks.models import GONE, FinishedTask, Outcome, Status, Task
 
-GONE = "gone"
 DONE = (Outcome.SUCCEEDED.value, GONE)
 """The states of a task that has succeeded: without ``keep_finished`` it has no row."""
 

@@ -12,14 +12,20 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
+from django.utils.translation import ngettext
+
 from django_txtasks.database.execute import as_uuid, fetch, is_uuid
 from django_txtasks.lifecycle.batch_statements import UNSETTLED_BATCHES
 from django_txtasks.lifecycle.batches import hook_tasks_of
+from django_txtasks.models import label_of
 from django_txtasks.results.task_states import DONE, representatives_of
-from django_txtasks.wording import counted
+from django_txtasks.wording import whole
 
 TASKS_PER_LOOK = 500
 """Number of tasks whose batches one statement reads."""
+NOT_ENDED, FAILED = _lazy("has not ended"), _lazy("has failed")
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Unsettled:
     """
 
     batch: uuid.UUID
-    why: str
+    why: Any
     others: int = 0
 
     def __str__(self) -> str:
@@ -43,11 +49,13 @@ class Unsettled:
     def text(self) -> str:
         """The words after the name of the batch."""
         if not self.others:
-            return self.why
-        others = counted(self.others, "other batch", "other batches")
-        return (
-            f"{self.why}, and {others} of its work {'is' if self.others == 1 else 'are'} not done"
+            return str(self.why)
+        text = ngettext(
+            "%(why)s, and %(n)s other batch of its work is not done",
+            "%(why)s, and %(n)s other batches of its work are not done",
+            self.others,
         )
+        return text % {"why": self.why, "n": whole(self.others)}
 
 
 class _Row(NamedTuple):
@@ -84,7 +92,7 @@ def unsettled(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Unsettl
         for row in _rows(alias, origins):
             of, batch = origins[as_uuid(row.root_task)], as_uuid(row.id)
             if row.failed or row.goes_on:
-                why = "has failed" if row.failed else "has not ended"
+                why = FAILED if row.failed else NOT_ENDED
                 _note(found, of, Unsettled(batch, why))
                 continue
             for option, task_id in hook_tasks_of(row.hook_tasks).items():
@@ -116,7 +124,7 @@ def _note(found: dict[uuid.UUID, Unsettled], of: Iterable[uuid.UUID], new: Unset
         if old is None:
             found[origin] = new
         else:
-            shown = new if (old.why, new.why) == ("has not ended", "has failed") else old
+            shown = new if old.why is NOT_ENDED and new.why is FAILED else old
             found[origin] = replace(shown, others=old.others + 1)
 
 
@@ -129,7 +137,8 @@ def _followed(alias: str, hooks: list[_Hook], found: dict[uuid.UUID, Unsettled])
         if state in DONE:
             followed[task_id] = followed.get(task_id, frozenset()) | hook.origins
         else:
-            why = f"has ended, and the task {hook.task_id} of its {hook.option} is {state}"
+            text = _("has ended, and the task %(id)s of its %(hook)s is %(state)s")
+            why = text % {"id": hook.task_id, "hook": hook.option, "state": label_of(state)}
             _note(found, hook.origins, Unsettled(hook.batch, why))
     left = {task_id: of - found.keys() for task_id, of in followed.items()}
     return {task_id: of for task_id, of in left.items() if of}

@@ -10,6 +10,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
+from django.utils.translation import gettext as _
+
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import TxTasksError
 from django_txtasks.models import DatabaseNow, Schedule
@@ -88,7 +90,8 @@ def _status(seen: _Seen, unsettled: dict[uuid.UUID, Unsettled]) -> ScheduleStatu
     row, last, tick = seen
     problem, late = row.error, 0.0
     if row.enabled and not problem and registry.find(row.task_name) is None:
-        problem = f"No task function {row.task_name} is declared in this code."
+        text = _("No task function %(name)s is declared in this code.")
+        problem = text % {"name": row.task_name}
     if row.enabled and row.next_at is not None and row.now - row.next_at > ON_TIME:
         late = (row.now - row.next_at).total_seconds()
     left = None

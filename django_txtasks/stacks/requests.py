@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connections
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from django_txtasks.exceptions import NotRunning
 from django_txtasks.models import DatabaseNow, StackRequest, Status, Task, Worker
-from django_txtasks.wording import counted
+from django_txtasks.wording import whole
 
 ANSWER_SECONDS = 5.0
 """Seconds without an answer after which the reader learns how to look at the process by hand."""
@@ -93,7 +95,10 @@ def stack_of(task_id: uuid.UUID, *, using: str = "default") -> StackAnswer | Non
 def _trouble(alias: str, asked: Any, seconds: float) -> str:
     task = _running(alias, asked.task_id)
     if task is not None and (task.attempt, task.worker) != (asked.attempt, asked.worker):
-        return f"The question was about attempt {asked.attempt}, and attempt {task.attempt} runs now. Ask again."
+        text = _(
+            "The question was about attempt %(asked)s, and attempt %(now)s runs now. Ask again."
+        )
+        return text % {"asked": asked.attempt, "now": task.attempt}
     if why := _why_not_running(alias, asked.task_id, task):
         return why
     if asked.answered_at is not None or seconds < ANSWER_SECONDS:
@@ -110,13 +115,15 @@ def _running(alias: str, task_id: uuid.UUID) -> Any:
 def _why_not_running(alias: str, task_id: uuid.UUID, task: Any) -> str:
     """Return why no worker can answer, as a sentence; empty if one can."""
     if task is None:
-        return f"Task {task_id} does not run now, so it has no stack."
+        return _("Task %(id)s does not run now, so it has no stack.") % {"id": task_id}
     workers: Any = Worker.objects.using(alias).annotate(now=DatabaseNow())
     worker = workers.filter(pk=task.worker).first()
     if worker is None:
-        return f"Worker {task.worker} of task {task_id} is gone, so no process can answer."
+        text = _("Worker %(worker)s of task %(id)s is gone, so no process can answer.")
+        return text % {"worker": task.worker, "id": task_id}
     if worker.lost or worker.is_silent(worker.now):
-        return f"The worker of task {task_id} is lost or silent ({worker}), so it cannot answer."
+        text = _("The worker of task %(id)s is lost or silent (%(worker)s), so it cannot answer.")
+        return text % {"worker": worker, "id": task_id}
     return ""
 
 
@@ -130,9 +137,19 @@ def _by_hand(alias: str, task: Any) -> str:
     named = (
         f": {', '.join(found[:MAX_OTHERS])}{', …' if count > MAX_OTHERS else ''}" if found else ""
     )
-    ends = f"{counted(count, 'other running task')} {'ends' if count == 1 else 'end'}"
-    return (
-        f"Process {worker.pid} on host {worker.host} has not answered within {ANSWER_SECONDS:.0f} s. Perhaps it "
-        "runs code in C that keeps Python's lock, cannot reach the database, or is of an older release. On that "
-        f"host, run: py-spy dump --pid {worker.pid}. If you end the process, {ends} with it{named}."
+    why = _(
+        "Process %(pid)s on host %(host)s has not answered within %(n)s s. Perhaps it runs code in C that keeps "
+        "Python's lock, cannot reach the database, or is of an older release. On that host, run: %(command)s."
+    )
+    facts = {"pid": worker.pid, "host": worker.host, "n": f"{ANSWER_SECONDS:.0f}"}
+    ends = ngettext(
+        "If you end the process, %(n)s other running task ends with it%(names)s.",
+        "If you end the process, %(n)s other running tasks end with it%(names)s.",
+        count,
+    )
+    return " ".join(
+        (
+            why % {**facts, "command": f"py-spy dump --pid {worker.pid}"},
+            ends % {"n": whole(count), "names": named},
+        )
     )

@@ -148,7 +148,7 @@ def _cells_of_function(one: FunctionStats) -> list[tuple[str, str]]:
     runs = one.succeeded + failed + one.other
     return [
         (_("Attempts"), number(runs)),
-        (_("Failed"), f"{failed / runs:.0%}" if runs else shown.EMPTY),
+        (_("Failed"), shown.percent(failed / runs) if runs else shown.EMPTY),
         (_("Wait, 95 %"), _quantile(one.wait, 0.95)),
         (_("Run, 50 %"), _quantile(one.run, 0.5)),
         (_("Run, 95 %"), _quantile(one.run, 0.95)),

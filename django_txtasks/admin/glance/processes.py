@@ -59,7 +59,9 @@ def running(found: Overview, links: Links) -> list[ShownTask]:
             url=links.page("task_change", one.id),
             details=" · ".join(filter(None, (calls.get(one.id, ""), _where(one), _progress(one)))),
             since=rough(one.seconds),
-            limit=_("of %s") % rough(one.timeout) if one.timeout else _("no time limit"),
+            limit=_("of %(span)s") % {"span": rough(one.timeout)}
+            if one.timeout
+            else _("no time limit"),
             percent=None if one.share is None else round(100 * one.share),
             is_long=one.share is not None and one.share > 0.9,
         )
@@ -85,7 +87,7 @@ def _progress(one: RunningTask) -> str:
     if one.progress is None:
         return ""
     share = one.progress.share
-    done = f"{share:.0%}" if share is not None else f"{one.progress.done:.12g}"
+    done = shown.percent(share) if share is not None else shown.amount(one.progress.done)
     return f"{done} {one.progress.note}".strip()
 
 
@@ -115,13 +117,15 @@ def lane(one: FullLane, links: Links) -> ShownRow:
 
 
 def schedule(one: LateSchedule, links: Links) -> ShownRow:
-    late = _("late by %s") % rough(one.late) if one.late else ""
+    late = _("late by %(span)s") % {"span": rough(one.late)} if one.late else ""
     note = one.problem or late or _("not done by its hour")
-    return ShownRow(one.name, links.page("schedule_change", one.name), (one.state,), note)
+    return ShownRow(
+        one.name, links.page("schedule_change", one.name), (shown.state(one.state),), note
+    )
 
 
 def cleaner(found: Overview) -> str:
     last = found.cleaners.last_pass
     if last is None:
         return _("cleaner: no pass yet")
-    return _("cleaner: last pass %s ago") % rough(last)
+    return _("cleaner: last pass %(span)s ago") % {"span": rough(last)}

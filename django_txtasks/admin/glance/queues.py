@@ -15,6 +15,7 @@ from django_txtasks.admin.glance.words import Links, age_of, counted, exact, num
 from django_txtasks.models import Status
 from django_txtasks.overview import Count, Overview, Problem, QueueFigures
 from django_txtasks.stats import Point
+from django_txtasks.wording import decimal
 
 _WORKERS = ngettext_lazy("%(n)s worker", "%(n)s workers", "number")
 
@@ -101,7 +102,7 @@ def problem(one: Problem, user: Any, links: Links) -> ShownProblem:
 
 def tiles(found: Overview, links: Links) -> list[Tile]:
     due, dead = found.total("due"), found.total("dead")
-    oldest = _("oldest %s") % rough(found.oldest) if found.oldest >= 1 else ""
+    oldest = _("oldest %(span)s") % {"span": rough(found.oldest)} if found.oldest >= 1 else ""
     running = found.running_total
     slots = counted(_OF_SLOTS, found.slots)
     retrying, later, held = (found.total(state) for state in ("retrying", "later", "held"))
@@ -151,7 +152,9 @@ def _cell(label: str, count: Count, url: str) -> Cell:
 
 
 def _rate(per_minute: float) -> str:
-    return number(round(per_minute)) if per_minute >= 10 or not per_minute else f"{per_minute:.1f}"
+    return (
+        number(round(per_minute)) if per_minute >= 10 or not per_minute else decimal(per_minute, 1)
+    )
 
 
 def _empty_in(one: QueueFigures) -> str:

@@ -8,12 +8,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.urls import NoReverseMatch, reverse
-from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
 from django_txtasks.admin import shown
 from django_txtasks.overview import Count
-from django_txtasks.wording import span
+from django_txtasks.wording import span, whole
 
 MOST_SECONDS = 3e9
 """Longest time that is shown, in seconds. A time limit written by hand may be infinite, or no number."""
@@ -41,7 +40,7 @@ class Links:
 def number(count: Count | int) -> str:
     """Return a number with separators, and a plus if there are more."""
     if isinstance(count, int):
-        return str(number_format(count, force_grouping=True))
+        return whole(count)
     return f"{number(count.number)}{'+' * count.is_capped}"
 
 
@@ -51,7 +50,9 @@ def counted(noun: Any, amount: int) -> str:
 
 def age_of(count: Count) -> str:
     """Return the age of a count that the database did not renew in time; empty if it is new."""
-    return _("%s ago") % span(timedelta(seconds=count.age)) if count.age >= 1 else ""
+    if count.age < 1:
+        return ""
+    return _("%(span)s ago") % {"span": span(timedelta(seconds=count.age))}
 
 
 def exact(seconds: float) -> str:

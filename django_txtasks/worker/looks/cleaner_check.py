@@ -11,6 +11,7 @@ from django.db import DatabaseError, InterfaceError
 
 from django_txtasks import signals
 from django_txtasks.lifecycle import cleaners
+from django_txtasks.wording import in_english
 
 
 class CleanerCheck:
@@ -24,6 +25,6 @@ class CleanerCheck:
         if time.monotonic() >= self._due:
             self._due = float("inf")
             # The claimed tasks start in any case.
-            with contextlib.suppress(DatabaseError, InterfaceError):
+            with contextlib.suppress(DatabaseError, InterfaceError), in_english():
                 if trouble := cleaners.trouble(cleaners.seen(self._alias)):
                     signals.nobody_cleans.emit(worker=worker, trouble=trouble)
