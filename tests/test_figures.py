@@ -431,7 +431,7 @@ def test_a_slice_that_does_not_get_through_is_halved():
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(too_slow):
-        while RawStat.objects.exists():
+        for _ in range(10):
             with contextlib.suppress(DatabaseError):
                 list(step.add_up())
     halves = [adding_up.MAX_ROWS]
