@@ -80,6 +80,21 @@ def test_an_exception_finds_the_tasks_of_its_causes(listed):
     assert listed(exception="no.Such")[0] == set()
 
 
+def test_an_exception_of_many_causes_and_queues_has_its_list(listed):
+    """SQLite takes 500 parts in one statement."""
+    expected = set()
+    for number in range(150):
+        expected |= add(1, cause=number, queue=f"q{number % 10}")
+    assert listed(exception="shop.Declined", all="")[0] == expected
+
+
+def test_the_ranges_of_a_list_are_bounded(listed, monkeypatch):
+    monkeypatch.setattr(causes, "MAX_PLACES", 2)
+    for number in range(4):
+        add(1, cause=number)
+    assert len(listed(exception="shop.Declined")[0]) == 2
+
+
 def test_lists_of_failed_tasks_offer_the_causes(listed):
     add(2, cause=5)
     assert "?cause=5&amp;state=dead" in listed(state="dead")[1]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import uuid
+from contextlib import suppress
 from datetime import timedelta
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models import Min
 from django.test import Client
 from django.utils import timezone
 
 from django_txtasks.models import Cleaner, FinishedTask, Outcome, PausedQueue, Status, Task, Worker
+from django_txtasks.overview import overview
+from django_txtasks.stats import causes
 
 pytestmark = pytest.mark.django_db
 
@@ -29,6 +33,7 @@ TIMES = {
         "2026-01-01 00:00:00.1234567890123456789", "2026-01-01 00:00:00 and more",
     ],
 }[connection.vendor]  # fmt: skip
+ODD_TIMEOUT = 1e300 if connection.vendor == "mysql" else float("inf")
 COLUMNS = ("run_after", "enqueued_at", "expires_at", "started_at", "notified_at")
 
 
@@ -69,6 +74,23 @@ def test_pages_and_commands_show_it(when: str, client: Client) -> None:
         assert client.get(url).status_code == 200
     for query in ("due=due", "due=later", "due=overdue", "state=pending"):
         assert client.get(f"{TASKS}?{query}").status_code == 200
+    put(task(when, Status.DEAD), when, *COLUMNS)
+    Task.objects.filter(status=Status.DEAD).update(cause=7)
+    Task.objects.create(id=uuid.uuid4(), task_name="a.b.c", status=Status.DEAD, cause=7)
+    claimed = Task.objects.create(
+        id=uuid.uuid4(),
+        task_name="a.b.c",
+        status=Status.CLAIMED,
+        worker=worker.pk,
+        timeout=ODD_TIMEOUT,
+        claimed_at=timezone.now(),
+    )
+    put(claimed, when, "started_at", "claimed_at")
+    assert client.get("/admin/txtasks/overview/").status_code == 200
+    json.dumps(overview().as_json(), allow_nan=False)
+    json.dumps(causes().as_json(), allow_nan=False)
+    with suppress(CommandError):
+        call_command("txtasks_status", max_age=1, stdout=StringIO())
     call_command("txtasks_status", stdout=StringIO())
     call_command("txtasks_status", json=True, stdout=StringIO())
     try:

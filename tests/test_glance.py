@@ -5,17 +5,35 @@ from __future__ import annotations
 import re
 import uuid
 from datetime import timedelta
+from types import ModuleType
 from typing import Any
 
 import pytest
+from django.contrib.admin import AdminSite
+from django.contrib.admin import site as default_site
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.test.utils import override_settings
+from django.urls import path
 from django.utils import timezone
 
 from django_txtasks import overview as overview_room
 from django_txtasks.admin.glance import processes
-from django_txtasks.models import PausedQueue, Stat, Status, Task, Worker
+from django_txtasks.admin.lists import FinishedTaskAdmin
+from django_txtasks.admin.overview import OverviewAdmin
+from django_txtasks.models import (
+    FinishedTask,
+    Lane,
+    Overview,
+    PausedQueue,
+    Schedule,
+    Stat,
+    Status,
+    Task,
+    Worker,
+)
+from django_txtasks.overview import gathering
 
 pytestmark = pytest.mark.django_db
 
@@ -213,3 +231,58 @@ def test_what_fails_is_shown_by_cause(client):
     assert "What fails" in text
     assert MARKUP not in text
     assert "cause=7" in text
+
+
+def test_pause_is_offered_only_for_queues_of_the_settings(client):
+    task(queue_name="foreign")
+    text = page(client)
+    assert 'name="pause" value="default"' in text
+    assert 'name="pause" value="foreign"' not in text
+    PausedQueue.objects.create(pk="foreign")
+    assert 'name="resume" value="foreign"' in page(client)
+
+
+def test_queues_that_are_left_out_are_said(client, monkeypatch):
+    monkeypatch.setattr(gathering, "MOST_QUEUES", 1)
+    for name in ("a", "b"):
+        task(queue_name=name)
+    assert "3 more queues are not shown." in page(client)
+
+
+@pytest.mark.parametrize("name", ["a/b", "a_5Fb", "a b?c#d", "é", "x;y&z"])
+def test_the_name_of_a_lane_leads_to_its_page(client, name, txtasks):
+    txtasks(lanes={"other": {"at_most": 1}})
+    Lane.objects.create(pk=name, paused_at=timezone.now())
+    task(lane=name)
+    found = re.search(r'href="(/admin/txtasks/lane/[^"]+/change/)"', page(client))
+    assert client.get(found[1].replace("&amp;", "&")).status_code == 200
+
+
+@pytest.fixture
+def narrow_site(monkeypatch):
+    """An admin site that has only this page and finished tasks."""
+    site = AdminSite("ops")
+    site.register(Overview, OverviewAdmin)
+    site.register(FinishedTask, FinishedTaskAdmin)
+    urls = ModuleType("urls_of_a_narrow_site")
+    urls.urlpatterns = [path("ops/", site.urls), path("admin/", default_site.urls)]
+    with override_settings(ROOT_URLCONF=urls):
+        yield
+
+
+def test_a_site_with_few_pages_has_few_links(client, narrow_site):
+    worker = Worker.objects.create(
+        id=uuid.uuid4(), host="a", pid=1, queues=["default"], threads=1, lease=15
+    )
+    task(status=Status.CLAIMED, worker=worker.pk, claimed_at=timezone.now())
+    task(status=Status.DEAD, cause=7)
+    Schedule.objects.create(name="gone", task_name="gone.tasks.run", every=60.0)
+    done = FinishedTask.objects.create(
+        id=uuid.uuid4(), task_name=KNOWN, outcome="discarded", worker=worker.pk
+    )
+    text = client.get("/ops/txtasks/overview/").content.decode()
+    assert KNOWN in text
+    assert "/admin/txtasks" not in text
+    assert 'href=""' not in text
+    assert client.get("/ops/txtasks/finishedtask/").status_code == 200
+    assert client.get(f"/ops/txtasks/finishedtask/{done.pk}/change/").status_code == 200

@@ -119,6 +119,41 @@ def test_beyond_a_limit_the_exit_code_is_1(some_of_each, limits, says):
     assert error.value.returncode == 1
 
 
+@pytest.mark.parametrize("seconds", ["inf", "nan", "-1", "1e300"])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("txtasks_status", "--max-age"),
+        ("txtasks_status", "--watch"),
+        ("txtasks_audit", "--long-running-after"),
+        ("runcleaner", "--interval"),
+    ],
+)
+def test_odd_seconds_are_named(rows, command, option, seconds):
+    with pytest.raises(CommandError, match=rf"{option} is .* it must be a number of seconds"):
+        call_command(command, f"{option}={seconds}", stdout=io.StringIO())
+
+
+def test_ten_late_queues_are_named_and_the_others_counted(rows):
+    for number in range(13):
+        Task.objects.create(
+            id=uuid.uuid4(), task_name="a.b.c", queue_name=f"q{number}",
+            run_after=datetime.now(timezone.utc) - timedelta(hours=5),
+        )  # fmt: skip
+    with pytest.raises(CommandError) as error:
+        status(max_age=60.0)
+    assert str(error.value).count("A task has been due for") == 10
+    assert "More queues have such a task: 3." in str(error.value)
+    assert quietly(max_age=60.0).count("Also: A task has been due for") <= 10
+
+
+def test_a_capped_number_of_dead_tasks_has_its_plus(rows, monkeypatch):
+    monkeypatch.setattr(counting, "MOST", 2)
+    for _ in range(3):
+        Task.objects.create(id=uuid.uuid4(), task_name="a.b.c", status="dead")
+    assert "Waiting for a person: 2+ dead tasks." in status()
+
+
 def test_within_the_limits_the_exit_code_is_0(some_of_each):
     status(max_dead=1, max_age=3600.0, min_workers=1)
 

@@ -19,7 +19,7 @@ from probe import tasks
 from django_txtasks import overview as overview_room
 from django_txtasks.lifecycle import pausing
 from django_txtasks.models import Cleaner, Schedule, Stat, Status, Task, Worker
-from django_txtasks.overview import Count, counting, overview
+from django_txtasks.overview import Count, counting, gathering, overview, running
 from django_txtasks.stats import by_cause
 
 pytestmark = pytest.mark.django_db
@@ -434,3 +434,59 @@ def test_many_deaths_of_one_cause_are_a_problem_while_they_are_new(well):
     assert f"20 tasks of {NAME} are dead because of a.b.Gone" in problem.text
     Task.objects.update(run_after=timezone.now() - timedelta(hours=2))
     assert names_of_problems() == []
+
+
+# -- limits ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [Status.DEAD, Status.HELD])
+def test_a_queue_outside_the_settings_is_there_with_its_stopped_tasks(well, status):
+    rows(2, queue_name="forgotten", status=status)
+    assert getattr(queue("forgotten"), status.value) == Count(2)
+    assert now().total(status.value) == Count(2)
+
+
+def test_queues_that_are_left_out_are_said(well, monkeypatch):
+    monkeypatch.setattr(gathering, "MOST_QUEUES", 2)
+    for number in range(4):
+        rows(1, queue_name=f"q{number}", status=Status.DEAD)
+    found = now()
+    assert (len(found.queues), found.more_queues) == (2, 4)
+    assert found.total("dead").is_capped
+
+
+def test_with_more_workers_than_are_read_no_queue_is_called_unserved(well, monkeypatch, txtasks):
+    monkeypatch.setattr(gathering, "MOST_WORKERS", 1)
+    monkeypatch.setattr(running, "MOST_WORKERS", 1)
+    txtasks(queues=["default", "mail"])
+    worker(host="web-2", queues=["mail"])
+    rows(1, queue_name="mail")
+    found = now()
+    assert found.has_more_workers
+    assert "unserved_queue" not in [one.name for one in found.problems]
+
+
+def test_workers_with_an_event_loop_are_known(well):
+    worker(host="web-2", task_names=["@loop", NAME])
+    assert [one.is_loop for one in now().workers] == [False, True]
+
+
+def test_a_capped_number_has_its_plus_in_a_sentence(well, monkeypatch):
+    monkeypatch.setattr("django_txtasks.overview.problems.MOST", 20)
+    monkeypatch.setattr(by_cause, "MOST", 20)
+    monkeypatch.setattr(running, "MOST_SHOWN", 2)
+    rows(22, status=Status.DEAD, cause=5, errors=[{"class": "shop.Declined"}])
+    since = timezone.now() - timedelta(days=2)
+    rows(3, status=Status.CLAIMED, worker=uuid.uuid4(), claimed_at=since, started_at=since)
+    texts = " ".join(one.text for one in now().problems)
+    assert "20+ tasks of" in texts
+    assert "2+ tasks without a time limit" in texts
+    assert str(Count(2000, is_capped=True)) == "2,000+"
+
+
+def test_a_number_below_its_limit_has_no_plus_though_another_one_is_capped(well, monkeypatch):
+    monkeypatch.setattr("django_txtasks.overview.problems.MOST", 30)
+    monkeypatch.setattr(by_cause, "MOST", 30)
+    rows(21, status=Status.DEAD, cause=5)
+    rows(40, cause=5, due=LATER)
+    assert any(one.text.startswith("21 tasks of") for one in now().problems)

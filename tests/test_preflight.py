@@ -13,6 +13,7 @@ from django.db import connection
 from django_txtasks import batch
 from django_txtasks.inspection.preflight import preflight, shapes
 from django_txtasks.inspection.preflight.shapes import Call
+from django_txtasks.management.commands.txtasks_preflight import Command
 from django_txtasks.models import Schedule, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -270,6 +271,36 @@ def test_a_wrong_option_is_no_finding(releases, option):
     with pytest.raises(CommandError) as raised:
         told(option)
     assert raised.value.returncode == 4
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "-1", "1e300"])
+def test_odd_seconds_are_named(releases, seconds):
+    with pytest.raises(CommandError, match=r"--seconds is .*; it must be a number") as raised:
+        told(f"--seconds={seconds}")
+    assert raised.value.returncode == 4
+
+
+@pytest.mark.parametrize("option", ["--secnds=3", "--seconds=x"])
+def test_an_option_that_cannot_be_parsed_has_a_code_of_its_own(releases, option, capsys):
+    with pytest.raises(SystemExit) as raised:
+        Command().run_from_argv(["manage.py", "txtasks_preflight", option])
+    assert raised.value.code == 4
+    assert option.split("=")[0] in capsys.readouterr().err
+
+
+def test_schedules_and_batches_that_were_not_read_are_said(releases, monkeypatch):
+    monkeypatch.setattr("django_txtasks.inspection.preflight.MOST_SCHEDULES", 1)
+    monkeypatch.setattr(shapes, "MOST_BATCHES", 1)
+    for name in ("a", "b"):
+        Schedule(name=name, task_name="shop.tasks.gone", every=60.0).save()
+    code = releases.deploy("@task\ndef done(result): ...")
+    for _ in range(2):
+        with batch(on_finish=code["done"]):
+            code["done"].enqueue(1)
+    status, text = told()
+    assert status == 5
+    assert "Only 1 schedules were checked: there are more." in text
+    assert "open batches were checked: there are more." in text
 
 
 def test_it_writes_nothing(releases):

@@ -8,7 +8,7 @@ state.
 * ``pages``: base classes of the pages
 * ``actions``: revive, discard, hold, resume, cancel, run now
 * ``filters``, ``columns``: filters of the lists, and JSON columns
-* ``shown``: formatting of foreign values
+* ``shown``: formatting of foreign values; ``links``: addresses of pages
 """
 
 from django_txtasks.admin import batches, cleaners, lanes, lists, overview, queues, schedules

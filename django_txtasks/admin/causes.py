@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import shown
+from django_txtasks.admin import links, shown
 from django_txtasks.admin.bounded import ReadOrder, order_of_tasks
 from django_txtasks.admin.filters import RETRYING, ChoiceFilter
 from django_txtasks.models import Status
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
 MAX_CHOICES = 10
 """Highest number of causes and exceptions in a filter."""
 MAX_CAUSES = 200
+MAX_PLACES = 400
+"""Highest number of ranges of one list. SQLite takes at most 500 parts in one statement."""
 _STOPPED = (Status.DEAD.value, Status.HELD.value, RETRYING)
 """Choices of the filter *state* beside which causes are offered."""
 _LOWEST = -(2**63)
@@ -64,22 +64,24 @@ class CauseOrder(ReadOrder):
     def _read_places(self, alias: str) -> list[tuple[str, str, int, int]]:
         """Return status, queue, lowest and highest cause of each range; they are read once."""
         if alias not in self._places:
-            ranges = self._ranges(alias)
             self._places[alias] = [
-                (status.value, queue, low, high)
-                for status in by_cause.STATES
-                if self.state in (None, status)
-                for queue in by_cause.queues_of(alias, status)
-                for low, high in ranges
-            ]
+                (place.status.value, place.queue, low, high)
+                for place, low, high in self._ranges(alias)
+                if self.state in (None, place.status)
+            ][:MAX_PLACES]
         return self._places[alias]
 
-    def _ranges(self, alias: str) -> list[tuple[int, int]]:
-        if self.cause is not None:
-            return [(self.cause, self.cause)]
-        if self.exception:
-            return [(one, one) for one in fingerprints(alias, self.exception)]
-        return [(_LOWEST, -_LOWEST - 1)]
+    def _ranges(self, alias: str) -> Iterator[tuple[by_cause.Place, int, int]]:
+        """Yield places with their lowest and highest cause."""
+        if self.cause is None and not self.exception:
+            for status in by_cause.STATES:
+                for queue in by_cause.queues_of(alias, status):
+                    yield by_cause.Place(status, queue, None), _LOWEST, -_LOWEST - 1
+            return
+        wanted = None if self.cause is not None else set(fingerprints(alias, self.exception))
+        for place in by_cause.places_of(alias, self.cause)[0]:
+            if place.cause is not None and (wanted is None or place.cause in wanted):
+                yield place, place.cause, place.cause
 
 
 def order_of_list(chosen: Mapping[str, Any]) -> ReadOrder:
@@ -173,8 +175,8 @@ def link(site_name: str, cause: int | None) -> str:
     """Return a link to the list of all tasks of a cause."""
     if cause is None:
         return shown.EMPTY
-    url = reverse("admin:txtasks_task_changelist", current_app=site_name)
-    return format_html('<a href="{}?cause={}">{}</a>', url, cause, _("all tasks of this cause"))
+    url = links.url(site_name, "task_changelist")
+    return links.to(f"{url}?cause={cause}", _("all tasks of this cause")) if url else shown.EMPTY
 
 
 def sentence(alias: str, value: str | None) -> str:

@@ -15,11 +15,10 @@ from django.core.exceptions import BadRequest, ValidationError
 from django.db.models import Model, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
-from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import shown
+from django_txtasks.admin import links, shown
 from django_txtasks.admin.attempts import attempts_of
 from django_txtasks.admin.bounded import NEWEST, BoundedList, ReadOrder
 from django_txtasks.admin.columns import LastError, json_text
@@ -56,15 +55,9 @@ class Pages(ModelAdmin):
         """Add a link to the page *At a glance*. Answer 400 if a selected row has an impossible key."""
         if not all(self._is_key(key) for key in request.POST.getlist(ACTION_CHECKBOX_NAME)):
             raise BadRequest("A selected row has a key that no row can have.")
-        glance = self._glance() if request.user.has_perm("txtasks.view_task") else ""
+        may_view = request.user.has_perm("txtasks.view_task")
+        glance = links.url(self.admin_site.name, "overview_changelist") if may_view else ""
         return super().changelist_view(request, {**(extra_context or {}), "glance": glance})
-
-    def _glance(self) -> str:
-        """Return the address of the page *At a glance*; empty if this admin site has no such page."""
-        try:
-            return reverse("admin:txtasks_overview_changelist", current_app=self.admin_site.name)
-        except NoReverseMatch:
-            return ""
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
@@ -204,12 +197,8 @@ class TaskPages(ReadOnly):
             return shown.EMPTY
         if task.worker_host is None:
             return str(task.worker)
-        url = reverse(
-            "admin:txtasks_worker_change", args=[task.worker], current_app=self.admin_site.name
-        )
-        return format_html(
-            '<a href="{}">{}</a> ({})', url, shown.line(task.worker_host), task.worker
-        )
+        url = links.url(self.admin_site.name, "worker_change", task.worker)
+        return format_html("{} ({})", links.to(url, shown.line(task.worker_host)), task.worker)
 
     @admin.display(description=_("attempts, by worker"))
     def timeline(self, task: Any) -> str:
@@ -314,8 +303,7 @@ def _link(
 ) -> str:
     for model, name in kinds:
         if model._default_manager.using(alias).filter(pk=row_id).exists():
-            url = reverse(f"admin:txtasks_{name}_change", args=[row_id], current_app=site.name)
-            return format_html('<a href="{}">{}</a>', url, row_id)
+            return links.to(links.url(site.name, f"{name}_change", row_id), row_id)
     return str(row_id)
 
 

@@ -14,12 +14,11 @@ from django.db import IntegrityError, router
 from django.db.models import QuerySet
 from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import shown
+from django_txtasks.admin import links, shown
 from django_txtasks.admin.pages import Pages
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
@@ -277,7 +276,7 @@ class ScheduleAdmin(ScheduleActions):
                 % {"span": span(timedelta(seconds=status.late))}
             )
         if status.unready:
-            troubles.append(_not_done(row, status))
+            troubles.append(_not_done(self.admin_site.name, row, status))
         return badge + format_html_join(
             "", '<br><small class="txtasks-warning">{}</small>', [(one,) for one in troubles]
         )
@@ -302,10 +301,8 @@ class ScheduleAdmin(ScheduleActions):
         kind = "succeeded" if state in DONE else state
         badge = shown.badge(kind, shown.state(state))
         model = Task if state in Status.values else FinishedTask
-        url = reverse(
-            f"admin:{model._meta.app_label}_{model._meta.model_name}_change", args=[row.last_task]
-        )
-        return format_html('{} <a href="{}">{}</a>', shown.age(row.last_at, row.now), url, badge)
+        url = links.url(self.admin_site.name, f"{model._meta.model_name}_change", row.last_task)
+        return format_html("{} {}", shown.age(row.last_at, row.now), links.to(url, badge))
 
     @admin.display(description=_("declared"))
     def origin(self, row: Any) -> str:
@@ -322,14 +319,13 @@ class ScheduleAdmin(ScheduleActions):
         )
 
 
-def _not_done(row: Any, status: ScheduleStatus) -> str:
+def _not_done(site: str, row: Any, status: ScheduleStatus) -> str:
     """Return the warning about a tick that is not done in time, with a link to its unfinished batch."""
     text = _now("not done by %(hour)s") % {"hour": shown.line(row.ready_by)}
     left = status.unsettled
     if left is None:
         return text
-    url = reverse("admin:txtasks_batch_change", args=[left.batch])
-    link = format_html('<a href="{}">{}</a>', url, left.batch)
+    link = links.to(links.url(site, "batch_change", left.batch), left.batch)
     return format_html("{}: {} {} {}", text, _now("its batch"), link, left.text)
 
 

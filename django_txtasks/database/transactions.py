@@ -72,9 +72,8 @@ def only_reading(alias: str, limit: timedelta) -> Iterator[None]:
         return
     with own_transaction(alias, limit=limit, in_order=True):
         yield
-        transaction.set_rollback(
-            True, using=alias
-        )  # the settings of a savepoint end with its rollback
+        # the settings of a savepoint end with its rollback
+        transaction.set_rollback(True, using=alias)
 
 
 def is_in_test_case(alias: str) -> bool:

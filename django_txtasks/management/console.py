@@ -34,6 +34,8 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 """Longest time for a look at the databases. If packets are dropped, a server answers after minutes or never."""
 LAST_WORDS_SECONDS = 3.0
 """Longest time for log handlers and unsent hints when a process ends without waiting for its threads."""
+MOST_SECONDS = 1e9
+"""Longest time that an option may give, in seconds: about 32 years."""
 UNREACHABLE = 2
 """Exit code of a command that cannot query its database."""
 LEVELS = {0: logging.WARNING, 1: logging.INFO}
@@ -60,6 +62,13 @@ class PrintingCommand(BaseCommand):
 def in_one_line(error: BaseException) -> str:
     """Return a database error as one line for a terminal."""
     return printable(" ".join(text_of(error).split()))
+
+
+def refuse_odd_seconds(option: str, seconds: float | None, *, returncode: int = 1) -> None:
+    """Raise CommandError if an option has no number of seconds of at least 0, such as ``nan`` or ``inf``."""
+    if seconds is not None and not 0 <= seconds <= MOST_SECONDS:
+        text = f"{option} is {seconds:g}; it must be a number of seconds from 0 to {MOST_SECONDS:,.0f}."
+        raise CommandError(text, returncode=returncode)
 
 
 class DatabaseCommand(PrintingCommand):

@@ -13,9 +13,10 @@ from django_txtasks.database.errors import is_timeout
 from django_txtasks.inspection.status import QueueStatus, Snapshot, snapshot
 from django_txtasks.overview import Count, Overview, QueueFigures
 from django_txtasks.overview.counting import STATES, Cell
-from django_txtasks.overview.gathering import MOST_QUEUES, gather
-from django_txtasks.wording import counted
+from django_txtasks.overview.gathering import gather
 
+MOST_NAMED = 10
+"""Number of late tasks that are named, each of another queue."""
 UNKNOWN = Count(0, is_capped=True)
 """A count that the database has not answered in time: "0+"."""
 
@@ -30,7 +31,7 @@ def look(alias: str, *, exact: bool) -> Snapshot:
         DatabaseError: the database cannot be reached.
     """
     found = _overview(alias)
-    is_bounded = found is not None and len(found.queues) < MOST_QUEUES and not exact
+    is_bounded = found is not None and not found.more_queues and not exact
     queues = {one.name: _status_of(one) for one in found.queues} if found and is_bounded else None
     now = snapshot(alias, queues)
     return replace(now, problems=tuple(_problems(now, found)))
@@ -64,8 +65,12 @@ def _problems(now: Snapshot, found: Overview | None) -> Iterator[str]:
     if found is None:
         yield "The database answers slowly: not all of its problems are known."
     yield from (one.text for one in every if not one.is_warning)
-    for late in now.late:
+    for late in now.late[:MOST_NAMED]:
         yield f"A task has been due for {late.seconds:.0f} s: {late}"
+    if len(now.late) > MOST_NAMED:
+        yield f"More queues have such a task: {len(now.late) - MOST_NAMED:,}."
     if now.dead:
-        yield f"Waiting for a person: {counted(now.dead, 'dead task')}."
+        is_capped = any("dead" in queue.capped for queue in now.queues.values())
+        noun = "dead task" if now.dead == 1 else "dead tasks"
+        yield f"Waiting for a person: {Count(now.dead, is_capped)} {noun}."
     yield from (one.text for one in every if one.is_warning)

@@ -17,7 +17,7 @@ from django_txtasks.database.time_limits import fetch_within, try_within
 from django_txtasks.lifecycle.lane_buckets import LaneBucket
 
 MOST = 2_000
-"""Highest number of tasks that one cell counts; more are shown as "2000+"."""
+"""Highest number of tasks that one cell counts; more are shown as "2,000+"."""
 CELLS_PER_STATEMENT = 40
 STATEMENT_SECONDS = 0.25
 """Longest time of one statement. The cells of a statement that takes longer keep their last counts."""
@@ -101,7 +101,7 @@ class Count:
         return self.number > 0
 
     def __str__(self) -> str:
-        return f"{self.number}{'+' * self.is_capped}"
+        return f"{self.number:,}{'+' * self.is_capped}"
 
     def __add__(self, other: Count) -> Count:
         age = max(self.age, other.age)

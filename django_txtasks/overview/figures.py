@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -120,8 +121,10 @@ class Overview:
     """One database's tasks at one moment, by the database's clock.
 
     Attributes:
-        queues: the queues of the settings and of workers, the longest waiting first.
+        queues: the queues of the settings, of workers and of live tasks, the longest waiting first;
+            ``more_queues``: the number of queues that were left out.
         problems: the worst first.
+        has_more_workers: True = there are more workers than were read.
         running: the tasks that have run for longest; ``running_total`` counts all.
         lanes, schedules: only lanes and schedules that need attention.
         schedules_total: number of schedules.
@@ -141,11 +144,16 @@ class Overview:
     schedules_total: int
     causes: tuple[Cause, ...] = ()
     has_more_causes: bool = False
+    more_queues: int = 0
+    has_more_workers: bool = False
     figures: Figures = NO_FIGURES
 
     def total(self, state: str) -> Count:
-        """Return the tasks of all queues in a state: ``due``, ``later``, ``retrying``, ``dead`` or ``held``."""
-        found = NONE
+        """Return the tasks of all queues in a state: ``due``, ``later``, ``retrying``, ``dead`` or ``held``.
+
+        Queues that were left out may have more.
+        """
+        found = Count(is_capped=self.more_queues > 0)
         for queue in self.queues:
             found += getattr(queue, state)
         return found
@@ -177,4 +185,6 @@ def _text(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, uuid.UUID):
         return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # a time limit that was written by hand; JSON has no such number
     return sorted(value) if isinstance(value, frozenset) else value

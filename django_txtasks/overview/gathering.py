@@ -13,7 +13,7 @@ from django_txtasks.database.transactions import only_reading
 from django_txtasks.lanes.status import status_of_lanes
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.lane_buckets import buckets_of
-from django_txtasks.models import DatabaseNow, Lane, PausedQueue, Schedule
+from django_txtasks.models import DatabaseNow, Lane, PausedQueue, Schedule, Status
 from django_txtasks.overview import counting
 from django_txtasks.overview.counting import NONE, Cell, Count, Counts
 from django_txtasks.overview.figures import (
@@ -28,6 +28,7 @@ from django_txtasks.overview.figures import (
 )
 from django_txtasks.overview.problems import problems_of
 from django_txtasks.overview.running import (
+    MOST_WORKERS,
     Running,
     WorkerFigures,
     cleaners_of,
@@ -38,6 +39,7 @@ from django_txtasks.schedules.statements import NOW_IN_UTC
 from django_txtasks.schedules.status import status_of_rows
 from django_txtasks.schedules.ticks import moment_of
 from django_txtasks.stats import Point
+from django_txtasks.stats.by_cause import queues_of
 
 STATEMENT_TIMEOUT = timedelta(seconds=1)
 """Limit of each statement on PostgreSQL, besides the shorter one of the counts."""
@@ -46,7 +48,7 @@ MOST_QUEUES = 50
 MOST_SECONDS = 3e9
 """Longest wait that is shown, in seconds: about a hundred years."""
 MOST_LANES = 10
-MOST_CAUSES = 10
+MOST_CAUSES = 20
 MOST_SCHEDULES = 200
 """Number of schedules whose status is read."""
 
@@ -65,11 +67,12 @@ def gather(alias: str, before: Counts) -> tuple[Overview, Counts]:
         DatabaseError: the database cannot be reached, or another read took too long.
     """
     with only_reading(alias, STATEMENT_TIMEOUT):
-        processes = workers(alias)
+        found_workers = workers(alias)
+        processes = found_workers[:MOST_WORKERS]
         claimed = running(alias, processes)
         figures, minutes = _figures(alias)
         causes = stats.causes(MOST_CAUSES, alias)
-        queues, counts = _queues(alias, processes, claimed, before)
+        queues, more_queues, counts = _queues(alias, processes, claimed, before)
         queues = tuple(replace(one, minutes=minutes.get(one.name, ())) for one in queues)
         rows = list(
             Schedule.objects.using(alias)
@@ -81,9 +84,11 @@ def gather(alias: str, before: Counts) -> tuple[Overview, Counts]:
             at=moment_of(fetch_value(alias, NOW_IN_UTC)),
             problems=(),
             queues=queues,
+            more_queues=more_queues,
             running=claimed.longest,
             running_total=claimed.total,
             workers=tuple(processes),
+            has_more_workers=len(found_workers) > MOST_WORKERS,
             cleaners=cleaners_of(alias),
             lanes=_full_lanes(alias, claimed),
             schedules=_late(alias, rows[:MOST_SCHEDULES]),
@@ -97,8 +102,8 @@ def gather(alias: str, before: Counts) -> tuple[Overview, Counts]:
 
 def _queues(
     alias: str, processes: list[WorkerFigures], claimed: Running, before: Counts
-) -> tuple[tuple[QueueFigures, ...], Counts]:
-    """Return the queues, the longest waiting first, at most ``MOST_QUEUES``."""
+) -> tuple[tuple[QueueFigures, ...], int, Counts]:
+    """Return the queues, the longest waiting first, at most ``MOST_QUEUES``, and the number of others."""
     alive = [one for one in processes if one.is_alive]
     pauses = {
         row.pk: Pause(row.paused_by, row.reason, _since(row))
@@ -112,6 +117,7 @@ def _queues(
         oldest[one.queue_name] = max(oldest.get(one.queue_name, 0.0), wait)
     every = {*get_config().queues, *pauses, *oldest, *claimed.by_queue}
     every |= {queue for worker in alive for queue in worker.queues}
+    every |= {queue for status in (Status.DEAD, Status.HELD) for queue in queues_of(alias, status)}
     chosen = sorted(every, key=lambda name: (-max(0.0, oldest.get(name, 0.0)), name))
     chosen = chosen[:MOST_QUEUES]
     undeclared = names.undeclared(alias, chosen)
@@ -138,7 +144,7 @@ def _queues(
                 undeclared=undeclared.get(name),
             )
         )
-    return tuple(figures), counts
+    return tuple(figures), len(every) - len(chosen), counts
 
 
 def _since(row: Any) -> float:

@@ -11,10 +11,11 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from django_txtasks.conf import get_config
+from django_txtasks.overview.counting import Count
+from django_txtasks.stats.by_cause import MOST
 from django_txtasks.wording import span
 
 if TYPE_CHECKING:
-    from django_txtasks.overview.counting import Count
     from django_txtasks.overview.figures import Overview, QueueFigures
 
 MANY_DEAD = 20
@@ -141,23 +142,27 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
             since = timedelta(seconds=queue.pause.seconds)
             pause = {"by": queue.pause.by or "?", "pause": since, "why": why}
             yield Problem("paused_queue", _PAUSED, {**waits, **pause}, queue.name)
-    elif queue.due and not queue.workers and any(one.is_alive for one in found.workers):
+    elif queue.due and not queue.workers and _is_sure(found):
         yield Problem("unserved_queue", _UNSERVED, waits, queue.name)
     if queue.undeclared:
         names = {"queue": queue.name, **_listed(sorted(queue.undeclared))}
         yield Problem("undeclared_names", _UNDECLARED, names, queue.name)
 
 
+def _is_sure(found: Overview) -> bool:
+    """Return True if workers are alive, and all of them are known."""
+    return any(one.is_alive for one in found.workers) and not found.has_more_workers
+
+
 def _of_causes(found: Overview) -> Iterator[Problem]:
     for one in found.causes:
-        last: Any = one.last  # None = a time that Python cannot read
-        if last is None:
+        if one.last is None:
             continue
-        age = found.at - last
+        age = found.at - one.last
         if one.dead >= MANY_DEAD and age < LATELY:
             values = {
                 "number": one.dead,
-                "count": f"{one.dead}{'+' * one.is_capped}",
+                "count": str(Count(one.dead, one.dead >= MOST)),
                 "task": one.task,
                 "exception": one.exception.removeprefix("builtins.") or "?",
                 "last": max(age, timedelta(0)),
@@ -189,8 +194,8 @@ def _of_running(found: Overview) -> Iterator[Problem]:
         one for one in found.running if one.timeout is None and one.seconds > limit.total_seconds()
     ]
     if long:
-        values = {"number": len(long), "count": len(long), "limit": limit}
-        values["task"] = long[0].task_name
+        is_capped = len(long) == len(found.running) < found.running_total.number
+        values = {**_number(Count(len(long), is_capped)), "limit": limit, "task": long[0].task_name}
         yield Problem("long_running", _OVERTIME, values, is_warning=True)
 
 

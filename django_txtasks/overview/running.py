@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import TextField
+from django.db.models import Q, TextField
 from django.db.models.functions import Cast, Coalesce
 
 from django_txtasks.lifecycle import cleaners
@@ -20,7 +20,7 @@ from django_txtasks.progress import Progress
 
 MOST_SHOWN = 10
 """Number of running tasks that are returned with their details. The longest running come first."""
-MOST_WORKERS = 200
+MOST_WORKERS = 5_000
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,6 @@ class WorkerFigures:
     pid: int
     state: str
     queues: tuple[str, ...]
-    names: frozenset[str]
     running: int
     slots: int
     seen: float
@@ -126,17 +125,18 @@ def running(alias: str, workers: Iterable[WorkerFigures]) -> Running:
 
 
 def workers(alias: str) -> list[WorkerFigures]:
-    """Return the workers that have a row, at most ``MOST_WORKERS``, by host and process id."""
+    """Return the workers that have a row, by host and process id, at most one more than ``MOST_WORKERS``."""
     rows = (
         Worker.objects.using(alias)
-        .annotate(
-            now=DatabaseNow(),
-            their_queues=Cast("queues", TextField()),
-            their_names=Cast("task_names", TextField()),
+        .annotate(now=DatabaseNow(), their_queues=Cast("queues", TextField()))
+        .annotate(their_names=Cast("task_names", TextField()))
+        .annotate(is_loop=Q(their_names__contains=LOOP_MARK))
+        .only(
+            "host", "pid", "threads", "running", "lease", "lost", "seen_at", "suspected_at", "release",
+            "listening",
         )
-        .defer("queues", "task_names", "sessions", "progress")
-        .order_by("lost", "host", "pid")[:MOST_WORKERS]
-    )
+        .order_by("lost", "host", "pid")[: MOST_WORKERS + 1]
+    )  # fmt: skip
     return [_worker(row) for row in rows]
 
 
@@ -168,20 +168,18 @@ def _task(
 
 def _worker(row: Any) -> WorkerFigures:
     seen = (row.now - row.seen_at).total_seconds() if row.seen_at else row.lease
-    names = texts_in(row.their_names)
     return WorkerFigures(
         id=row.pk,
         host=row.host,
         pid=row.pid,
         state=_state(row),
         queues=tuple(sorted(texts_in(row.their_queues))),
-        names=frozenset(names),
         running=row.running,
         slots=row.threads,
         seen=max(0.0, seen),
         release=row.release,
         listening=row.listening,
-        is_loop=LOOP_MARK in names,
+        is_loop=bool(row.is_loop),
     )
 
 

@@ -11,7 +11,7 @@ import functools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 from django.db import connections
@@ -36,6 +36,7 @@ PLACES_PER_STATEMENT = 40
 STATEMENT_TIMEOUT = timedelta(seconds=20)
 MAX_LINE_CHARACTERS = 300
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+LONG_AGO = datetime.min.replace(tzinfo=timezone.utc)
 STATES = (Status.DEAD, Status.HELD, Status.PENDING)
 """States in which a task has failed and does not run: a pending task with a cause is retried later."""
 
@@ -51,7 +52,8 @@ class Cause:
         last_line: last line of the newest error.
         dead, retrying, held: numbers of tasks, each at most ``MOST``.
         is_capped: True = a number ended at ``MOST``.
-        first, last: the earliest and the latest time at which one of these tasks was due.
+        first, last: the earliest and the latest time at which one of these tasks was due; None = Python cannot
+            read it.
         sample: id of the task that was due last.
         since: the release that was the newest at ``first``; empty = unknown.
     """
@@ -65,8 +67,8 @@ class Cause:
     retrying: int
     held: int
     is_capped: bool
-    first: datetime
-    last: datetime
+    first: datetime | None
+    last: datetime | None
     sample: uuid.UUID
     since: str = ""
 
@@ -74,8 +76,8 @@ class Cause:
         """Return the fields as values that JSON has. JavaScript would round the fingerprint, so it is text."""
         return dataclasses.asdict(self) | {
             "fingerprint": None if self.fingerprint is None else str(self.fingerprint),
-            "first": self.first.isoformat(),
-            "last": self.last.isoformat(),
+            "first": self.first and self.first.isoformat(),
+            "last": self.last and self.last.isoformat(),
             "sample": str(self.sample),
         }
 
@@ -126,7 +128,7 @@ class _Measured(NamedTuple):
     def rank(self) -> tuple[Any, ...]:
         """Higher = it is shown before others."""
         dead, held, retrying = self.numbers
-        return dead, retrying, held, self.newest.run_after
+        return dead, retrying, held, self.newest.run_after or LONG_AGO
 
 
 def causes(limit: int = 50, using: str = "default") -> Causes:
@@ -264,7 +266,7 @@ def _measured(alias: str, sizes: Iterable[Size]) -> list[_Measured]:
         if not ids <= rows.keys():  # a task was retried in the meantime
             continue
         outer = [rows[one] for one in ids]
-        outer.sort(key=lambda row: (row.run_after, row.pk))
+        outer.sort(key=lambda row: (row.run_after or LONG_AGO, row.pk))
         counts = {size.place.status: size.number for size in found}
         numbers = [counts.get(status, 0) for status in STATES]
         measured.append(_Measured(queue, fingerprint, numbers, outer[0], outer[-1]))
@@ -273,10 +275,10 @@ def _measured(alias: str, sizes: Iterable[Size]) -> list[_Measured]:
 
 def _cause(one: _Measured, error: tuple[str, str], releases: Sequence[Deploy]) -> Cause:
     dead, held, retrying = (min(number, MOST) for number in one.numbers)
-    begin = one.oldest.run_after
+    begin = one.oldest.run_after or LONG_AGO
     return Cause(
         one.fingerprint, one.queue, one.newest.task_name, *error, dead, retrying, held,
-        max(one.numbers) > MOST, begin, one.newest.run_after, one.newest.pk,
+        max(one.numbers) > MOST, one.oldest.run_after, one.newest.run_after, one.newest.pk,
         since=next((one.release for one in reversed(releases) if one.first_seen <= begin), ""),
     )  # fmt: skip
 

@@ -14,8 +14,9 @@ from django_txtasks.admin.glance import charts
 from django_txtasks.admin.glance.queues import bars_of
 from django_txtasks.admin.glance.words import Links, number
 from django_txtasks.models import Status
-from django_txtasks.overview import Overview
+from django_txtasks.overview import Count, Overview
 from django_txtasks.stats import Cause, FunctionStats, Histogram
+from django_txtasks.stats.by_cause import MOST
 
 
 class Mark(NamedTuple):
@@ -98,7 +99,6 @@ def chart(found: Overview) -> ShownChart | None:
 
 def cause(one: Cause, now: datetime, links: Links) -> ShownCause:
     """Return a cause. Its first and last time are those at which its tasks were due."""
-    more = "+" * one.is_capped
     filters = {"queue": one.queue} | (
         {"cause": str(one.fingerprint)} if one.fingerprint is not None else {"state": Status.DEAD}
     )
@@ -110,8 +110,8 @@ def cause(one: Cause, now: datetime, links: Links) -> ShownCause:
         since=one.since,
         url=links.tasks(**filters),
         cells=[
-            (_("Dead"), number(one.dead) + more if one.dead else "·"),
-            (_("Retrying"), number(one.retrying) + more if one.retrying else "·"),
+            (_("Dead"), _number(one.dead)),
+            (_("Retrying"), _number(one.retrying)),
             (_("First"), shown.age(one.first, now)),
             (_("Last"), shown.age(one.last, now)),
         ],
@@ -123,6 +123,10 @@ def _mark(place: float, width: int, release: str) -> Mark:
     anchor = "start" if percent < 20 else "end" if percent > 80 else "middle"
     label = f"{_('release')} {release}"
     return Mark(f"{place:.1f}", f"{percent:.1f}", anchor, label)
+
+
+def _number(tasks: int) -> str:
+    return number(Count(tasks, tasks >= MOST)) if tasks else "·"
 
 
 def _hour(moment: datetime) -> str:

@@ -12,6 +12,7 @@ from django_txtasks.admin import shown
 from django_txtasks.admin.filters import RETRYING
 from django_txtasks.admin.glance import charts
 from django_txtasks.admin.glance.words import Links, age_of, counted, exact, number, rough
+from django_txtasks.conf import get_config
 from django_txtasks.models import Status
 from django_txtasks.overview import Count, Overview, Problem, QueueFigures
 from django_txtasks.stats import Point
@@ -74,6 +75,7 @@ class ShownQueue(NamedTuple):
     empty_in: str
     served_by: str
     is_bad: bool
+    can_pause: bool
 
 
 def problem(one: Problem, user: Any, links: Links) -> ShownProblem:
@@ -144,6 +146,7 @@ def queue(one: QueueFigures, links: Links) -> ShownQueue:
         empty_in=_empty_in(one),
         served_by=serves,
         is_bad=is_bad,
+        can_pause=one.name in get_config().queues,
     )
 
 

@@ -7,10 +7,9 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 
-from django_txtasks.admin import shown
+from django_txtasks.admin import links, shown
 from django_txtasks.overview import Count
 from django_txtasks.wording import span, whole
 
@@ -31,10 +30,7 @@ class Links:
 
     def page(self, name: str, *args: Any) -> str:
         """Return a page of this app."""
-        try:
-            return reverse(f"admin:txtasks_{name}", args=args, current_app=self._site)
-        except NoReverseMatch:
-            return ""
+        return links.url(self._site, name, *args)
 
 
 def number(count: Count | int) -> str:

@@ -18,7 +18,12 @@ from django_txtasks.inspection.preflight.cases import (
     cases_of_call,
     cases_of_hooks,
 )
-from django_txtasks.inspection.preflight.shapes import Call, hooks_of_batches, shapes_of_rows
+from django_txtasks.inspection.preflight.shapes import (
+    MOST_BATCHES,
+    Call,
+    hooks_of_batches,
+    shapes_of_rows,
+)
 from django_txtasks.models import Schedule, Task
 from django_txtasks.schedules import periodic
 
@@ -98,7 +103,10 @@ def preflight(alias: str, seconds: float) -> Report:
         for shape, count, sample in shapes_of_rows(alias, seconds):
             report.tasks += count
             report.add(cases(shape), state=shape.status, count=count, sample=sample)
-        for hooks, count, sample in hooks_of_batches(alias, seconds):
+        batches, is_cut = hooks_of_batches(alias, seconds)
+        if is_cut:
+            report.trouble = f"Only {MOST_BATCHES:,} open batches were checked: there are more."
+        for hooks, count, sample in batches:
             found = cases_of_hooks(hooks, "a batch", OF_HOOK)
             report.add(found, state="open", count=count, sample=sample)
     except DatabaseError as error:
@@ -113,7 +121,12 @@ def _check_schedules(report: Report, alias: str) -> None:
     """Check the rows of schedules. Leave out rows that ``migrate`` replaces by what this code declares."""
     columns = ("name", "task_name", "args", "kwargs", "enabled", "from_code", "edited")
     declared = periodic.declared(alias)
-    for row in Schedule.objects.using(alias).order_by("pk").only(*columns)[:MOST_SCHEDULES]:
+    rows = Schedule.objects.using(alias).order_by("pk").only(*columns)[: MOST_SCHEDULES + 1]
+    for row in rows:
+        if report.schedules == MOST_SCHEDULES:
+            text = f"Only {MOST_SCHEDULES:,} schedules were checked: there are more."
+            report.trouble = f"{report.trouble} {text}".strip()
+            return
         report.schedules += 1
         is_of_code = row.from_code and not row.edited
         if is_of_code and row.name in declared:

@@ -108,10 +108,11 @@ def shapes_of_rows(alias: str, seconds: float) -> Iterator[tuple[Shape, int, str
         after = ends[0][0]
 
 
-def hooks_of_batches(alias: str, seconds: float) -> list[tuple[str, int, str]]:
-    """Return the hooks of open batches, each with the number of batches and the id of one of them."""
+def hooks_of_batches(alias: str, seconds: float) -> tuple[list[tuple[str, int, str]], bool]:
+    """Return the hooks of open batches, each with a number and the id of one, and whether there are more."""
     with _reading(alias, seconds):
-        return fetch_within(alias, _BATCHES, seconds, limit=MOST_BATCHES)
+        found = fetch_within(alias, _BATCHES, seconds, limit=MOST_BATCHES + 1)
+    return found, sum(count for _, count, _ in found) > MOST_BATCHES
 
 
 def _shape(row: tuple[Any, ...]) -> tuple[Shape, int, str]:

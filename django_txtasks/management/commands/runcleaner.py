@@ -25,6 +25,7 @@ from django_txtasks.management.console import (
     CHECKS,
     database_option,
     log_json_option,
+    refuse_odd_seconds,
     served,
     show_log,
     signals_in_background,
@@ -119,7 +120,8 @@ def _config(interval: float | None) -> Config:
     config = get_config()
     if interval is None:
         return config
-    if interval <= 0:
+    refuse_odd_seconds("--interval", interval)
+    if interval == 0:
         raise CommandError(f"--interval is {interval}; it must be more than 0 seconds.")
     return dataclasses.replace(config, clean_interval=timedelta(seconds=interval))
 

@@ -15,7 +15,12 @@ from django.db import DatabaseError, InterfaceError
 from django_txtasks.conf import get_config
 from django_txtasks.inspection.audit import audit
 from django_txtasks.inspection.finding import Finding
-from django_txtasks.management.console import PrintingCommand, in_one_line, refuse_without_tables
+from django_txtasks.management.console import (
+    PrintingCommand,
+    in_one_line,
+    refuse_odd_seconds,
+    refuse_without_tables,
+)
 
 
 class Command(PrintingCommand):
@@ -37,7 +42,8 @@ class Command(PrintingCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["long_running_after"] <= 0:
+        refuse_odd_seconds("--long-running-after", options["long_running_after"])
+        if options["long_running_after"] == 0:
             raise CommandError(
                 f"--long-running-after is {options['long_running_after']}; it must be more than 0 seconds."
             )

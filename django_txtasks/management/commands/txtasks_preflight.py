@@ -12,12 +12,12 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from django_txtasks.inspection.preflight import NOT_ALL, Finding, Report, preflight
 from django_txtasks.inspection.preflight.cases import Kind
-from django_txtasks.management.console import PrintingCommand, in_one_line
+from django_txtasks.management.console import PrintingCommand, in_one_line, refuse_odd_seconds
 from django_txtasks.wording import counted
 
 
 class Command(PrintingCommand):
-    """Exit codes: the sum of 1 unknown names, 2 arguments that do not fit, 4 not all rows could be read."""
+    """Exit codes: the sum of 1 unknown names, 2 arguments that do not fit, 4 not all was read or wrong options."""
 
     requires_system_checks = ()
 
@@ -25,6 +25,15 @@ class Command(PrintingCommand):
         "Checks before a deploy that this code can run the waiting tasks: it declares their functions, and these "
         "take their arguments. The command only reads, and may run in production at any time."
     )
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """End with 4 if an option is wrong: the usual exit code for this, 2, has another meaning here."""
+        self._called_from_command_line = True
+        try:
+            self.create_parser(argv[0], argv[1]).parse_args(argv[2:])
+        except SystemExit as end:
+            sys.exit(NOT_ALL if end.code else 0)
+        super().run_from_argv(argv)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
@@ -43,7 +52,8 @@ class Command(PrintingCommand):
         alias, seconds = options["database"], options["seconds"]
         if alias not in connections:
             raise CommandError(f"Database {alias!r} is not in DATABASES.", returncode=NOT_ALL)
-        if not seconds > 0:
+        refuse_odd_seconds("--seconds", seconds, returncode=NOT_ALL)
+        if seconds == 0:
             raise CommandError(
                 f"--seconds is {seconds:g}; it must be more than 0.", returncode=NOT_ALL
             )

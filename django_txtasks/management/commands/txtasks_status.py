@@ -26,9 +26,10 @@ from django_txtasks.management.console import (
     CHECKS,
     PrintingCommand,
     in_one_line,
+    refuse_odd_seconds,
     refuse_without_tables,
 )
-from django_txtasks.management.looking import look
+from django_txtasks.management.looking import MOST_NAMED, look
 from django_txtasks.models import Status, Task, Worker
 from django_txtasks.overview.counting import MOST
 from django_txtasks.signals.tracebacks import printable
@@ -89,7 +90,9 @@ class Command(PrintingCommand):
         alias, pause = options["database"], options["watch"]
         if alias not in connections:
             raise CommandError(f"Database {alias!r} is not in DATABASES.")
-        if pause is not None and pause <= 0:
+        refuse_odd_seconds("--max-age", options["max_age"])
+        refuse_odd_seconds("--watch", pause)
+        if pause == 0:
             raise CommandError(f"--watch is {pause}; it must be more than 0 seconds.")
         while True:
             try:
@@ -152,8 +155,10 @@ def _judge(now: Snapshot, old: list[Late] | None, dead: int, options: dict[str, 
         beyond.append(f"Dead tasks: {dead}, more than {options['max_dead']}.")
     beyond += (
         f"A task has been due for {one.seconds:.1f} s, longer than {options['max_age']:.1f}: {printable(str(one))}"
-        for one in old or ()
+        for one in (old or ())[:MOST_NAMED]
     )
+    if old and len(old) > MOST_NAMED:
+        beyond.append(f"More queues have such a task: {len(old) - MOST_NAMED:,}.")
     if options["min_workers"] is not None and now.workers.alive < options["min_workers"]:
         beyond.append(f"Living workers: {now.workers.alive}, fewer than {options['min_workers']}.")
     at_work = now.cleaners.at_work

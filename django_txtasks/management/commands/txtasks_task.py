@@ -32,6 +32,8 @@ VERBS = {
     "cancel": "cancel", "stop": "ask_to_stop", "again": "again",
 }  # fmt: skip
 UNCHANGED = 1
+EARLIEST, LATEST = 1970, 9998
+"""Years of a time for ``--since``."""
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -167,7 +169,10 @@ def _span(text: str) -> timedelta:
     found = _SPAN.fullmatch(text)
     if found is None:
         raise ArgumentTypeError(f"{text!r} is not a time such as 90s, 30m, 2h or 1d")
-    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+    try:
+        return timedelta(**{_UNITS[found[2]]: float(found[1])})
+    except OverflowError:
+        raise ArgumentTypeError(f"{text!r} is too long") from None
 
 
 def _time(text: str) -> datetime | timedelta:
@@ -180,4 +185,6 @@ def _time(text: str) -> datetime | timedelta:
         found = None
     if found is None:
         raise ArgumentTypeError(f"{text!r} is not a time such as 2h, or 2026-11-27T02:00")
+    if not EARLIEST <= found.year <= LATEST:
+        raise ArgumentTypeError(f"{text!r} is not a time from {EARLIEST} to {LATEST}")
     return found if is_aware(found) else make_aware(found)
