@@ -478,13 +478,14 @@ def test_a_list_looks_at_so_many_rows_and_says_so(monkeypatch: pytest.MonkeyPatc
     assert len(shown_ids(client, f"{TASKS}?p=2")) == 10
 
 
-def test_a_list_costs_the_same_queries_for_one_row_and_for_fifty() -> None:
+def test_a_list_costs_the_same_queries_for_eleven_rows_and_for_fifty() -> None:
     client = viewer("hold")
-    row(Status.CLAIMED)
+    for _ in range(11):  # the overview, whose numbers the filters have, reads the ten longest
+        row(Status.CLAIMED)
     page(client, TASKS)
     with CaptureQueriesContext(connection) as few:
         page(client, TASKS)
-    for _ in range(49):
+    for _ in range(39):
         row(Status.CLAIMED, errors=[{"type": "E", "message": "m"}])
     with CaptureQueriesContext(connection) as many:
         page(client, TASKS)

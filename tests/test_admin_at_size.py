@@ -17,7 +17,7 @@ from django.db.models import Model
 from django.test import Client, RequestFactory
 from django.utils import timezone
 
-from django_txtasks.admin import bounded
+from django_txtasks.admin import bounded, searching, shown
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 from django_txtasks.stats import by_cause
 
@@ -209,6 +209,7 @@ def test_lists_do_the_same_work_for_five_times_as_many_rows(
 ) -> None:
     monkeypatch.setattr(bounded, "MAX_ROWS", 60)
     monkeypatch.setattr(by_cause, "MOST", 60)
+    monkeypatch.setattr(by_cause, "MOST", 60)
     many_rows(600)
     the_list(admin, Task, "")
     lists = [(model, query) for model, query in LISTS if "p=" not in query]
@@ -324,3 +325,59 @@ def test_all_workers_are_listed(client: Client) -> None:
     for _ in range(3):
         Worker.objects.create(id=uuid.uuid4(), host="h", pid=1, queues=[], threads=1, lease=15.0)
     assert len(rows_shown(client, WORKERS)) == 3
+
+
+def test_a_search_looks_into_arguments_and_errors_of_the_first_rows(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = timezone.now()
+    old = task(args=["needle"], enqueued_at=now - timedelta(hours=1))
+    by_args = task(task_name="orders.tasks.send_receipt", args=[7, "a NEEDLE"])
+    by_error = task(status=Status.DEAD, errors=[{"type": "KeyError", "message": "needle"}])
+    task(kwargs={"password": "needle"}, args=["no"])
+    task(
+        task_name="gone.tasks.run", args=["needle"]
+    )  # its parameters are unknown, so it is redacted
+    monkeypatch.setattr(
+        shown, "_parameters", lambda name: ["order", "mail"] if name == KNOWN else []
+    )
+    assert set(rows_shown(client, f"{TASKS}?q=needle")) == {old, by_args, by_error}
+    assert set(rows_shown(client, f"{TASKS}?q=keyerror:%20NEEDLE")) == {by_error}
+    monkeypatch.setattr(searching, "MAX_ROWS_SEARCHED", 4)
+    monkeypatch.setattr(searching, "ROWS_PER_READ", 3)
+    page = client.get(f"{TASKS}?q=needle")
+    assert {one.pk for one in page.context["cl"].result_list} == {by_args, by_error}
+    assert "last errors of the first 4 rows" in page.content.decode()
+    assert "The search has looked" not in client.get(TASKS).content.decode()
+
+
+def test_a_search_ends_in_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    task(args=["needle"])
+    monkeypatch.setattr(searching, "MAX_SECONDS", -1.0)
+    assert rows_shown(client, f"{TASKS}?q=needle") == []
+
+
+def test_arguments_and_short_ids_stand_in_lists(client: Client) -> None:
+    one = task(args=["Order 7"], kwargs={"password": "x", "copies": 2})
+    long = task(args=["z" * 3000])
+    html = client.get(TASKS).content.decode()
+    assert f"{str(one)[:8]}</small>" in html and f"{one}</small>" not in html
+    assert f"/admin/txtasks/task/{one}/change/" in html
+    assert "password=&quot;[redacted]&quot;" in html and "copies=2" in html
+    assert html.count("(long)") == 1 and "zzz" not in html
+    page = client.get(f"{TASKS}{long}/change/").content.decode()
+    assert f"{long}</small>" in page and "zzz" in page
+
+
+def test_filters_have_numbers_in_lists_of_live_tasks(client: Client) -> None:
+    for _ in range(3):
+        task(status=Status.DEAD, queue_name="mail", cause=1)
+    task(status=Status.PENDING, cause=1)
+    task(status=Status.PENDING, run_after=timezone.now() + timedelta(days=1))
+    html = client.get(TASKS).content.decode()
+    for label in ("dead (3)", "pending (2)", "retrying (1)", "held (0)", "claimed (0)"):
+        assert label in html
+    assert "default (1)" in html and "mail (0)" in html  # due
+    assert "mail (3)" in client.get(f"{TASKS}?state=dead").content.decode()
+    assert "default (0)" in client.get(f"{TASKS}?state=claimed").content.decode()
+    assert "mail (" not in client.get(FINISHED).content.decode()

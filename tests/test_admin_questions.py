@@ -60,9 +60,9 @@ def url(page: Any, view: str, *args: Any) -> str:
 
 
 def make(model: type[Model]) -> Model:
-    """Write a row whose hidden columns hold the secret."""
+    """Write a row whose hidden columns hold the secret. No app declares the task, so its arguments are hidden."""
     process: dict[str, Any] = {"id": uuid.uuid4(), "host": "web-1", "pid": 5, "lease": 15.0}
-    task: dict[str, Any] = {"id": uuid.uuid4(), "task_name": "orders.tasks.send_receipt", **HIDDEN}
+    task: dict[str, Any] = {"id": uuid.uuid4(), "task_name": "gone.tasks.run", **HIDDEN}
     values: dict[type[Model], dict[str, Any]] = {
         Task: {**task, "hooks": {"on_success": {"task_name": "x", **HIDDEN}}},
         FinishedTask: {**task, "outcome": Outcome.SUCCEEDED, "result": SECRET},

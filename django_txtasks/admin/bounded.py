@@ -211,11 +211,18 @@ class BoundedList(ChangeList):
     """A list in the admin that reads at most ``MAX_ROWS`` rows."""
 
     note: _StrOrPromise = ""
+    searched: int | None = None
 
     @property
     def most(self) -> int:
         """Number of rows that were read, for the note."""
         return MAX_ROWS
+
+    def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
+        """Return the rows; set ``searched`` if arguments and errors were searched for a text."""
+        found: QuerySet[Any] = super().get_queryset(request, *args, **kwargs)
+        self.searched = getattr(request, "txtasks_searched", None)
+        return found
 
     def get_results(self, request: HttpRequest) -> None:
         """Read and count one page; set ``note`` if the table has rows that were not read."""

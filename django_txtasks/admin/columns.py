@@ -17,6 +17,8 @@ from django_txtasks.wording import whole
 
 MAX_JSON_CHARACTERS = 1_000_000
 """Longer values are not parsed. They are not shown either, because a value must be parsed to be redacted."""
+MAX_LISTED_JSON_CHARACTERS = 2_000
+"""The same in lists and searches, which read many rows."""
 
 
 class LastError(Func):
@@ -41,9 +43,9 @@ class LastError(Func):
         return self.as_sql(compiler, connection, template=template)
 
 
-def json_text(column: str) -> Left:
-    """Return a JSON column as text, cut one character above the limit of ``parse``."""
-    return Left(Cast(F(column), TextField()), MAX_JSON_CHARACTERS + 1, output_field=CharField())
+def json_text(column: str, limit: int = MAX_JSON_CHARACTERS) -> Left:
+    """Return a JSON column as text, cut one character above the limit; the default is the limit of ``parse``."""
+    return Left(Cast(F(column), TextField()), limit + 1, output_field=CharField())
 
 
 def parse(text: str | None) -> Any:

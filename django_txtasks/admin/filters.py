@@ -5,7 +5,7 @@ SELECT DISTINCT over a million rows would cost more than the page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -13,16 +13,18 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from django_txtasks.admin.numbers import by_queue, by_state, with_numbers
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
 from django_txtasks.models import DatabaseNow, Lane, Outcome, Status, TaskQuerySet
+from django_txtasks.overview import counting
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
 MOST_LANES = 50
 """Highest number of lanes in the filter."""
-RETRYING = "retrying"
+RETRYING = counting.RETRYING
 """Choice for pending tasks whose last attempt has failed."""
 UNKNOWN = "@unknown"
 """Choice for names that no setting and no installed app has. A queue name never contains "@"."""
@@ -60,6 +62,15 @@ class StateFilter(ChoiceFilter):
         self, request: HttpRequest, model_admin: Any
     ) -> Iterable[tuple[str, _StrOrPromise]]:
         return [*Status.choices, (RETRYING, _("retrying"))]
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        """Add the numbers, which are read only where the page is shown."""
+        labels = {value: str(label) for value, label in self.lookup_choices}
+        return with_numbers(
+            super().choices(changelist),
+            changelist,
+            lambda found: {labels[state]: count for state, count in by_state(found).items()},
+        )
 
     def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
         if value == RETRYING:
@@ -105,6 +116,14 @@ class QueueFilter(_NamedFilter):
 
     def known(self) -> Iterable[str]:
         return get_config().queues
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        """Add the numbers of the chosen state."""
+        state = changelist.params.get("state")
+        state = state[-1] if isinstance(state, list) else state
+        return with_numbers(
+            super().choices(changelist), changelist, lambda found: by_queue(found, state)
+        )
 
 
 class LaneFilter(ChoiceFilter):

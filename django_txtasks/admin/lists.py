@@ -34,14 +34,14 @@ class TaskAdmin(TaskActions, StackOnPage, TaskPages):
     """Live tasks, newest first."""
 
     ordering = ("-pk",)  # ids begin with the time, so one index serves every page
-    list_display = ("name", "state", "last_error", "attempts", "queue", "due", "enqueued")
+    list_display = ("name", "state", "call", "last_error", "attempts", "queue", "due", "enqueued")
     json_columns = (*TaskPages.json_columns, "hooks")
     list_filter = (
         filters.StateFilter, filters.RunningFilter, filters.DueFilter, filters.QueueFilter, filters.LaneFilter,
         filters.TaskFilter, causes.CauseFilter, causes.ExceptionFilter,
     )  # fmt: skip
     fieldsets = (
-        (None, {"fields": ("name", "state", "reasons", "queue", "in_lane", "batch_link", "priority")}),
+        (None, {"fields": ("full_name", "state", "reasons", "queue", "in_lane", "batch_link", "priority")}),
         (_("Attempts"), {"fields": (
             "attempts", "cause_link", "progress", "timeline", "snoozes", "worker_link", "late", "steps",
             "error_list",
@@ -62,13 +62,13 @@ class TaskAdmin(TaskActions, StackOnPage, TaskPages):
         """Show the state; for a claimed task also its running time and its host."""
         badge = shown.badge(task.status, task.get_status_display())
         if task.is_compensated:
-            return format_html('{}<br><small class="quiet">{}</small>', badge, _("compensated"))
+            return format_html('{} <small class="quiet">{}</small>', badge, _("compensated"))
         if task.claimed_at is None:
             return badge
         since = span(task.now - task.claimed_at)
         where = shown.line(task.worker_host or str(task.worker)[:8], 30)
         kind = "txtasks-warning" if _runs_for_long(task) else "quiet"
-        return format_html('{}<br><small class="{}">{}, {}</small>', badge, kind, since, where)
+        return format_html('{} <small class="{}">{}, {}</small>', badge, kind, since, where)
 
     @admin.display(description=_("why it is not running"))
     def reasons(self, task: Any) -> str:
@@ -184,10 +184,19 @@ class FinishedTaskAdmin(TaskPages):
 
     json_columns = (*TaskPages.json_columns, "result")
     ordering = ("-finished_at", "-pk")
-    list_display = ("name", "ending", "queue", "attempt_number", "finished", "took", "last_error")
+    list_display = (
+        "name",
+        "ending",
+        "call",
+        "last_error",
+        "attempt_number",
+        "queue",
+        "finished",
+        "took",
+    )
     list_filter = (filters.OutcomeFilter, filters.QueueFilter, filters.TaskFilter)
     fieldsets = (
-        (None, {"fields": ("name", "ending", "queue", "batch_link", "priority")}),
+        (None, {"fields": ("full_name", "ending", "queue", "batch_link", "priority")}),
         (
             _("Attempts"),
             {

@@ -21,7 +21,8 @@ from django.utils.translation import gettext_lazy as _
 from django_txtasks.admin import links, shown
 from django_txtasks.admin.attempts import attempts_of
 from django_txtasks.admin.bounded import NEWEST, BoundedList, ReadOrder
-from django_txtasks.admin.columns import LastError, json_text
+from django_txtasks.admin.columns import MAX_LISTED_JSON_CHARACTERS, LastError, json_text
+from django_txtasks.admin.searching import search
 from django_txtasks.declarations import registry
 from django_txtasks.models import Batch, DatabaseNow, FinishedTask, Step, Task, Worker
 
@@ -33,6 +34,8 @@ else:
 
 MAX_DIGITS = 10
 """Digits of the longest process id. Python refuses to parse a number of more than 4,300 digits."""
+SHORT_ID = 8
+"""Characters of an id in lists."""
 MAX_MERGED = 20
 MAX_STEPS = 100
 
@@ -153,30 +156,71 @@ class ProcessPages(ReadOnly):
         return queryset.filter(wanted), False
 
 
-class TaskPages(ReadOnly):
+class TaskTimes(ReadOnly):
+    """The times of live and finished tasks."""
+
+    @admin.display(description=_("enqueued"))
+    def enqueued(self, task: Any) -> str:
+        return shown.age(task.enqueued_at, task.now)
+
+    @admin.display(description=_("enqueued"))
+    def enqueued_moment(self, task: Any) -> str:
+        return shown.moment(task.enqueued_at, task.now)
+
+    @admin.display(description=_("due"))
+    def due_moment(self, task: Any) -> str:
+        return shown.moment(task.run_after, task.now)
+
+    @admin.display(description=_("started"))
+    def started_moment(self, task: Any) -> str:
+        return shown.moment(task.started_at, task.now)
+
+
+class TaskPages(TaskTimes):
     """Base class of the pages of live and finished tasks."""
 
     json_columns: tuple[str, ...] = ("args", "kwargs", "errors", "late_finishes")
-    search_help_text = _("Search by full task id, or by a part of a task's name")
+    search_help_text = _(
+        "Search by full task id, or by a part of the name, the arguments or the last error"
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add the worker's host and the last error for the list."""
+        """Add the worker's host, the last error and the beginning of the arguments for the list."""
         host = Worker.objects.filter(pk=OuterRef("worker")).values("host")[:1]
         rows: QuerySet[Any] = super().get_queryset(request)
-        rows = rows.annotate(worker_host=Subquery(host), error=LastError("errors"))
+        rows = rows.annotate(
+            worker_host=Subquery(host), error=LastError("errors"),
+            listed_args=json_text("args", MAX_LISTED_JSON_CHARACTERS),
+            listed_kwargs=json_text("kwargs", MAX_LISTED_JSON_CHARACTERS),
+        )  # fmt: skip
         return rows
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Find the row with this id, or rows whose task name contains the text."""
+        """Find the row with this id, or rows with the text in their name, their arguments or their last error."""
         if self.is_id(search_term) or not (text := search_term.replace("\0", "").strip()):
             return super().get_search_results(request, queryset, search_term)
-        return queryset.filter(task_name__icontains=text), False
+        found = search(queryset, self.read_order(request.GET.dict()), text)
+        request.txtasks_searched = found.rows  # type: ignore[attr-defined]
+        return queryset.filter(Q(task_name__icontains=text) | Q(pk__in=found.ids)), False
 
     @admin.display(description=_("task"))
     def name(self, task: Any) -> str:
-        """Show the function's name, with the id below it."""
+        """Show the function's name, with the first characters of the id. The row's link has the whole id."""
+        return self._name(task, str(task.pk)[:SHORT_ID])
+
+    @admin.display(description=_("task"))
+    def full_name(self, task: Any) -> str:
+        """Show the function's name and the whole id."""
+        return self._name(task, str(task.pk))
+
+    @admin.display(description=_("arguments"))
+    def call(self, task: Any) -> str:
+        """Show the arguments in a short line."""
+        return shown.listed_call(task.listed_args, task.listed_kwargs, task.task_name)
+
+    def _name(self, task: Any, shown_id: str) -> str:
         note: Any = ""
         if getattr(task, "is_undeclared", False):
             note = _(
@@ -184,7 +228,8 @@ class TaskPages(ReadOnly):
             )
         elif task.task_name not in registry.names():
             note = _("no task with this name is declared in this code")
-        return render_to_string("admin/txtasks/name.html", {"task": task, "note": note})
+        context = {"task": task, "note": note, "shown_id": shown_id}
+        return render_to_string("admin/txtasks/name.html", context)
 
     @admin.display(description=_("queue"))
     def queue(self, task: Any) -> str:
@@ -208,22 +253,6 @@ class TaskPages(ReadOnly):
     @admin.display(description=_("last error"))
     def last_error(self, task: Any) -> str:
         return shown.last_error(task.error)
-
-    @admin.display(description=_("enqueued"))
-    def enqueued(self, task: Any) -> str:
-        return shown.age(task.enqueued_at, task.now)
-
-    @admin.display(description=_("enqueued"))
-    def enqueued_moment(self, task: Any) -> str:
-        return shown.moment(task.enqueued_at, task.now)
-
-    @admin.display(description=_("due"))
-    def due_moment(self, task: Any) -> str:
-        return shown.moment(task.run_after, task.now)
-
-    @admin.display(description=_("started"))
-    def started_moment(self, task: Any) -> str:
-        return shown.moment(task.started_at, task.now)
 
     @admin.display(description=_("arguments"))
     def arguments(self, task: Any) -> str:

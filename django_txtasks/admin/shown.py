@@ -17,7 +17,7 @@ from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _lazy
 
-from django_txtasks.admin.columns import parse
+from django_txtasks.admin.columns import MAX_LISTED_JSON_CHARACTERS, parse
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import UnknownTask
 from django_txtasks.models import Step, label_of
@@ -52,6 +52,7 @@ MAX_SHOWN_CHARACTERS = 20_000
 MAX_DEPTH_LEVELS = 50
 MAX_ERRORS = 20
 MAX_LINE_CHARACTERS = 200
+MAX_LISTED_CALL_CHARACTERS = 60
 MAX_LISTED_ERROR_CHARACTERS = 120
 """Longest error in a list; a longer one would make the row too high."""
 
@@ -115,6 +116,15 @@ def call(args: str | None, kwargs: str | None, task_name: str, limit: int) -> st
     if isinstance(named, dict):
         parts += [f"{line(key)}={_literal(value)}" for key, value in named.items()]
     return line(f"({', '.join(parts)})", limit)
+
+
+def listed_call(
+    args: str | None, kwargs: str | None, task_name: str, limit: int = MAX_LISTED_CALL_CHARACTERS
+) -> str:
+    """Return ``call`` for a list, whose texts are cut; arguments that are not read whole are not shown."""
+    if max(len(args or ""), len(kwargs or "")) > MAX_LISTED_JSON_CHARACTERS:
+        return f"({_('long')})"
+    return call(args, kwargs, task_name, limit)
 
 
 def json_block(text: str | None) -> str:
@@ -239,14 +249,19 @@ def hooks(text: str | None) -> str:
 def last_error(text: str | None) -> str:
     """Return one line for ``[type, message]``, the value of LastError."""
     try:
-        parts = [part for part in parse(text) or () if part]
+        parse(text)
     except ValueError as error:
         return _not_shown(error)
-    return (
-        line(": ".join(line(part) for part in parts), MAX_LISTED_ERROR_CHARACTERS)
-        if parts
-        else EMPTY
-    )
+    return line(error_text(text, MAX_LINE_CHARACTERS), MAX_LISTED_ERROR_CHARACTERS) or EMPTY
+
+
+def error_text(text: str | None, limit: int = MAX_SHOWN_CHARACTERS) -> str:
+    """Return class and message of ``[type, message]``; empty if they cannot be shown."""
+    try:
+        parts = [part for part in parse(text) or () if part]
+    except ValueError:
+        return ""
+    return ": ".join(line(part, limit) for part in parts)
 
 
 def _lines(texts: Iterable[str]) -> str:

@@ -9,12 +9,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext_lazy
 
 from django_txtasks.admin import shown
-from django_txtasks.admin.filters import RETRYING
 from django_txtasks.admin.glance import charts
 from django_txtasks.admin.glance.words import Links, age_of, counted, exact, number, rough
 from django_txtasks.conf import get_config
 from django_txtasks.models import Status
 from django_txtasks.overview import Count, Overview, Problem, QueueFigures
+from django_txtasks.overview.counting import RETRYING
 from django_txtasks.stats import Point
 from django_txtasks.wording import decimal
 

@@ -1,0 +1,67 @@
+"""The numbers beside the filters of the list of live tasks, from the data of the page *At a glance*."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.db import DatabaseError, connections
+
+from django_txtasks.admin.glance.words import number
+from django_txtasks.models import Status, Task
+from django_txtasks.overview import Count, Overview, QueueFigures, overview
+from django_txtasks.overview.counting import RETRYING
+
+MAX_AGE_SECONDS = 60.0
+"""Age up to which numbers are shown again. A process without numbers reads an overview."""
+
+
+def with_numbers(
+    choices: Iterator[Any], changelist: Any, numbers: Callable[[Overview], dict[str, Count | int]]
+) -> Iterator[Any]:
+    """Yield a filter's choices, in a list of live tasks with their numbers.
+
+    Args:
+        numbers: a function from an overview to counts, by the choice's label.
+    """
+    found = _overview(changelist.queryset.db) if issubclass(changelist.model, Task) else None
+    counts = {} if found is None else numbers(found)
+    for one in choices:
+        count = counts.get(str(one["display"]))
+        yield one if count is None else {**one, "display": f"{one['display']} ({number(count)})"}
+
+
+def by_state(found: Overview) -> dict[str, Count | int]:
+    """Return the number of tasks in each state, by value."""
+    return {
+        Status.PENDING: found.total("due") + found.total("later"),
+        Status.CLAIMED: found.running_total,
+        Status.DEAD: found.total("dead"),
+        Status.HELD: found.total("held"),
+        RETRYING: found.total("retrying"),
+    }
+
+
+def by_queue(found: Overview, state: str | None) -> dict[str, Count | int]:
+    """Return the number of tasks in a state of each queue; without a state, of due tasks."""
+    return {one.name: _of_queue(one, state) for one in found.queues}
+
+
+def _of_queue(queue: QueueFigures, state: str | None) -> Count | int:
+    if state == Status.PENDING:
+        return queue.due + queue.later
+    if state == Status.CLAIMED:
+        return queue.running
+    count: Count = (
+        getattr(queue, state) if state in (Status.DEAD, Status.HELD, RETRYING) else queue.due
+    )
+    return count
+
+
+def _overview(alias: str) -> Overview | None:
+    """Return an overview; None if the database does not answer, because the list is useful without it."""
+    try:
+        return overview(alias, max_age=MAX_AGE_SECONDS)
+    except DatabaseError:
+        connections[alias].close_if_unusable_or_obsolete()
+        return None
