@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +13,7 @@ from django.db import connection
 from django.db.models import Model
 from django.test import Client, RequestFactory
 from django.utils import timezone
+from reads import explained, work_counted
 
 from django_txtasks.admin import bounded, searching, shown
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
@@ -81,32 +79,6 @@ SEED_FINISHED = """
 """
 
 
-@contextmanager
-def explained() -> Iterator[list[tuple[int, str]]]:
-    """How many rows of our tables each SELECT reads, by its own plan as it was carried out, and its text."""
-    found: list[tuple[int, str]] = []
-
-    def explain(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        if sql.lstrip().startswith("SELECT") and '"txtasks_' in sql:
-            with connection.cursor() as cursor:
-                cursor.cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", params)
-                plan = cursor.cursor.fetchone()[0][0]["Plan"]
-            found.append((rows_read(plan), f"{sql}\n{json.dumps(plan, indent=1)}"))
-        return execute(sql, params, many, context)
-
-    with connection.execute_wrapper(explain):
-        yield found
-
-
-def rows_read(plan: dict[str, Any]) -> int:
-    """Return the number of rows that the scans in a plan read, including rows that a filter dropped."""
-    below = sum(rows_read(child) for child in plan.get("Plans", ()))
-    if not str(plan.get("Relation Name", plan.get("Index Name", ""))).startswith("txtasks_"):
-        return below
-    each = [value for key, value in plan.items() if key.startswith("Rows Removed")]
-    return below + int((plan["Actual Rows"] + sum(each)) * plan["Actual Loops"])
-
-
 @pytest.mark.once
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="reads plans of PostgreSQL")
 def test_no_page_reads_a_table_of_200_000_rows(
@@ -114,7 +86,8 @@ def test_no_page_reads_a_table_of_200_000_rows(
 ) -> None:
     """Neither with the statistics of an empty table nor with fresh ones."""
     monkeypatch.setattr(bounded, "MAX_ROWS", MOST - 100)
-    monkeypatch.setattr(by_cause, "MOST", MOST - 100)
+    monkeypatch.setattr(by_cause, "MOST_ENTRIES", MOST - 100)
+    monkeypatch.setattr(by_cause, "FEWEST", 10)
     with connection.cursor() as cursor:
         for table in ("txtasks_task", "txtasks_finishedtask"):
             cursor.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
@@ -174,33 +147,6 @@ def state(index: int) -> dict[str, Any]:
     if status is not Status.CLAIMED:
         return {"status": status}
     return {"status": status, "worker": uuid.uuid4(), "claimed_at": timezone.now()}
-
-
-@contextmanager
-def work_counted() -> Iterator[list[int]]:
-    """How many rows MariaDB reads, or how many thousands of steps SQLite makes, in a block."""
-    counted: list[int] = []
-    if connection.vendor == "sqlite":
-        steps = [0]
-
-        def step() -> int:
-            steps[0] += 1
-            return 0
-
-        connection.connection.set_progress_handler(step, 1000)
-        yield counted
-        connection.connection.set_progress_handler(None, 0)
-        counted.append(steps[0])
-        return
-    before = handler_reads()
-    yield counted
-    counted.append(handler_reads() - before)
-
-
-def handler_reads() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
-        return sum(int(value) for _name, value in cursor.fetchall())
 
 
 @pytest.mark.skipif(connection.vendor == "postgresql", reason="it tells by itself: see above")

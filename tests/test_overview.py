@@ -107,6 +107,13 @@ def test_tasks_in_lanes_count_with_their_queue(well):
     assert queue().oldest >= 100
 
 
+def test_with_many_queues_each_count_ends_earlier(well, monkeypatch):
+    monkeypatch.setattr(counting, "FEWEST", 3)
+    monkeypatch.setattr(counting, "MOST_ENTRIES", 10)
+    rows(9)
+    assert str(queue().due) == "3+"
+
+
 def test_a_count_ends_at_its_limit(well, monkeypatch):
     monkeypatch.setattr(counting, "MOST", 10)
     rows(10)

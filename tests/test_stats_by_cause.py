@@ -131,7 +131,7 @@ def test_the_settings_of_the_reads_end_with_them():
     with transaction.atomic():
         assert causes().causes
         assert helpers.execute("SHOW enable_sort") == [("on",)]
-        assert by_cause.numbers_of(1)["dead"] == 1
+        assert by_cause.numbers_of(1)["dead"] == (1, False)
         assert helpers.execute("SHOW enable_sort") == [("on",)]
 
 
@@ -142,6 +142,32 @@ def test_many_causes_take_few_statements_besides_the_probes():
         found = causes(10)
     assert (len(found.causes), found.is_cut) == (10, True)
     assert len(queries) <= 60 + 20
+
+
+def test_with_many_causes_each_count_ends_earlier(monkeypatch):
+    """Together the counts read about ``MOST_ENTRIES``, but each at least ``FEWEST``."""
+    monkeypatch.setattr(by_cause, "FEWEST", 3)
+    monkeypatch.setattr(by_cause, "MOST_ENTRIES", 12)
+    add(9, cause=1)
+    assert causes().causes[0].dead == 6  # its place, and that of tasks without a cause
+    add(1, cause=2)
+    add(1, cause=3)
+    assert causes().causes[0].dead == 3
+    for cause in range(4, 20):
+        add(1, cause=cause)
+    assert causes().causes[0].dead == 3
+
+
+@pytest.mark.skipif(
+    connection.vendor != "postgresql", reason="the others have one probe for each cause"
+)
+def test_postgresql_finds_all_causes_in_one_statement():
+    for cause in range(60):
+        add(1, cause=cause, queue=f"q{cause % 3}")
+    add(1, queue="q9")
+    with CaptureQueriesContext(connection) as queries:
+        assert len(causes(100).causes) == 61
+    assert len(queries) <= 12
 
 
 def test_a_limit_below_one_is_refused():

@@ -24,11 +24,18 @@ if TYPE_CHECKING:
 MAX_CHOICES = 10
 """Highest number of causes and exceptions in a filter."""
 MAX_CAUSES = 200
-MAX_PLACES = 400
-"""Highest number of ranges of one list. SQLite takes at most 500 parts in one statement."""
 _STOPPED = (Status.DEAD.value, Status.HELD.value, RETRYING)
 """Choices of the filter *state* beside which causes are offered."""
 _LOWEST = -(2**63)
+_PLACE = ("status", "queue", "low", "high")
+_PART = """
+    SELECT {columns} FROM {table}
+     WHERE (cause IS NOT NULL OR status IN ('dead', 'held'))
+       AND status = {status} AND queue_name = {queue} AND cause >= {low} AND cause <= {high}
+     ORDER BY cause, run_after, id LIMIT {limit}
+"""
+_PARTS = "SELECT part.* FROM (VALUES {places}) AS place(status, queue, low, high), LATERAL ({part}) AS part"
+_VALUES = "(%s, %s, CAST(%s AS bigint), CAST(%s AS bigint))"
 
 
 @dataclass(frozen=True)
@@ -49,39 +56,41 @@ class CauseOrder(ReadOrder):
     def as_sql(
         self, connection: Any, table: str, columns: str, limit: int
     ) -> tuple[str, list[Any]]:
-        forced = f" FORCE INDEX ({self.index})" if connection.vendor == "mysql" else ""
-        part = (
-            f"SELECT * FROM (SELECT {columns} FROM {table}{forced} WHERE (cause IS NOT NULL OR status IN"  # noqa: S608
-            " ('dead', 'held')) AND status = %s AND queue_name = %s AND cause >= %s AND cause <= %s"
-            f" ORDER BY cause, run_after, id LIMIT {limit}) AS place"
-        )
         places = self._read_places(connection.alias) or [("", "", 0, 0)]
-        text = " UNION ALL ".join([part] * len(places))
-        return f"SELECT * FROM ({text}) AS places LIMIT {limit}", [  # noqa: S608
-            value for place in places for value in place
-        ]
+        values = [value for place in places for value in place]
+        is_postgresql = connection.vendor == "postgresql"
+        forced = f" FORCE INDEX ({self.index})" if connection.vendor == "mysql" else ""
+        part = _PART.format(
+            columns=columns, table=table + forced, limit=limit,
+            **{name: f"place.{name}" if is_postgresql else "%s" for name in _PLACE},
+        )  # fmt: skip
+        if is_postgresql:  # it plans the part once for all places
+            parts = _PARTS.format(places=", ".join([_VALUES] * len(places)), part=part)
+        else:
+            parts = " UNION ALL ".join([f"SELECT * FROM ({part}) AS part"] * len(places))  # noqa: S608
+        return f"SELECT * FROM ({parts}) AS parts LIMIT {limit}", values  # noqa: S608
 
     def _read_places(self, alias: str) -> list[tuple[str, str, int, int]]:
         """Return status, queue, lowest and highest cause of each range; they are read once."""
         if alias not in self._places:
             self._places[alias] = [
-                (place.status.value, place.queue, low, high)
-                for place, low, high in self._ranges(alias)
-                if self.state in (None, place.status)
-            ][:MAX_PLACES]
+                (status.value, queue, low, high)
+                for status, queue, low, high in self._ranges(alias)
+                if self.state in (None, status)
+            ]
         return self._places[alias]
 
-    def _ranges(self, alias: str) -> Iterator[tuple[by_cause.Place, int, int]]:
-        """Yield places with their lowest and highest cause."""
-        if self.cause is None and not self.exception:
-            for status in by_cause.STATES:
-                for queue in by_cause.queues_of(alias, status):
-                    yield by_cause.Place(status, queue, None), _LOWEST, -_LOWEST - 1
+    def _ranges(self, alias: str) -> Iterator[tuple[Status, str, int, int]]:
+        """Yield at most ``by_cause.MAX_PROBES`` ranges, so that each database can read them in one statement."""
+        if self.exception:
+            wanted = set(fingerprints(alias, self.exception))
+            for status, queue, cause in by_cause.places_of(alias)[0]:
+                if cause in wanted:
+                    yield status, queue, cause, cause
             return
-        wanted = None if self.cause is not None else set(fingerprints(alias, self.exception))
-        for place in by_cause.places_of(alias, self.cause)[0]:
-            if place.cause is not None and (wanted is None or place.cause in wanted):
-                yield place, place.cause, place.cause
+        low, high = (_LOWEST, -_LOWEST - 1) if self.cause is None else (self.cause, self.cause)
+        for status, queue in by_cause.queues_of(alias):
+            yield status, queue, low, high
 
 
 def order_of_list(chosen: Mapping[str, Any]) -> ReadOrder:
@@ -185,16 +194,14 @@ def sentence(alias: str, value: str | None) -> str:
     if cause is None:
         return ""
     numbers = by_cause.numbers_of(cause, alias)
-    texts = {status: _number(number) for status, number in numbers.items()}
+    texts = {
+        status: whole(number) + "+" * is_capped for status, (number, is_capped) in numbers.items()
+    }
     return gettext("Tasks of this cause: %(dead)s dead, %(retrying)s retrying, %(held)s held.") % {
         "dead": texts[Status.DEAD],
         "retrying": texts[Status.PENDING],
         "held": texts[Status.HELD],
     }
-
-
-def _number(number: int) -> str:
-    return f"{whole(by_cause.MOST)}+" if number > by_cause.MOST else whole(number)
 
 
 def _name(path: str) -> str:

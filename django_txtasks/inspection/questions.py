@@ -195,7 +195,7 @@ def _causes_of_death(view: View) -> list[str]:
 
 
 def _capped(cause: by_cause.Cause) -> str:
-    return f"{cause.dead}+" if cause.dead == by_cause.MOST else str(cause.dead)
+    return f"{cause.dead}{'+' * cause.is_capped}"
 
 
 with in_english():

@@ -1,7 +1,7 @@
-"""Counts of live tasks by queue, from index entries alone, each up to ``MOST``.
+"""Counts of live tasks by queue, from index entries alone, each up to a limit.
 
-A cell is a queue and a state. Its statement reads at most ``MOST + 1`` entries of one index, whatever the size
-of the table and the age of its statistics. Many cells share one statement.
+A cell is a queue and a state. Each part of its count reads at most ``MOST + 1`` entries of one index, whatever the
+size of the table and the age of its statistics, and fewer if there are many parts. Many parts share one statement.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from django_txtasks.database.errors import is_timeout
 from django_txtasks.database.time_limits import fetch_within, try_within
 from django_txtasks.lifecycle.lane_buckets import LaneBucket
 
-MOST = 2_000
-"""Highest number of tasks that one cell counts; more are shown as "2,000+"."""
+MOST, FEWEST, MOST_ENTRIES = 2_000, 200, 40_000
+"""Highest number of tasks that one count has; more are shown as "2,000+". With many queues it is lower, down to
+``FEWEST``, so that all counts together read about ``MOST_ENTRIES`` entries."""
 CELLS_PER_STATEMENT = 40
 STATEMENT_SECONDS = 0.25
 """Longest time of one statement. The cells of a statement that takes longer keep their last counts."""
@@ -88,7 +89,7 @@ class Count:
     """A number of tasks.
 
     Attributes:
-        is_capped: True if there are more: the count ended at ``MOST``.
+        is_capped: True if there are more: the count ended at its limit.
         age: seconds since the count; 0 = it is new. An older count is used if the database does not answer in
             time.
     """
@@ -154,15 +155,16 @@ def counts(
     names = sorted(set(queues))
     parts = [part for one in buckets if one.queue_name in names for part in _parts_of(alias, one)]
     parts += [_stopped(alias, queue, state) for queue in names for state in STATUS_OF]
+    most = min(MOST, max(FEWEST, MOST_ENTRIES // max(1, len(parts))))
     found: Counts = {}
     for start in range(0, len(parts), CELLS_PER_STATEMENT):
         chunk = parts[start : start + CELLS_PER_STATEMENT]
-        numbers = _read(alias, chunk)
+        numbers = _read(alias, chunk, most)
         if numbers is None:
             found |= {part.cell: before.get(part.cell, UNKNOWN) for part in chunk}
             continue
         for part, number in zip(chunk, numbers, strict=True):
-            count = Count(min(number, MOST), number > MOST)
+            count = Count(min(number, most), number > most)
             found[part.cell] = found.get(part.cell, NONE) + count
     return found
 
@@ -210,9 +212,9 @@ def _ranges(alias: str) -> _Ranges:
     return _BY_ROWS if connections[alias].vendor == "postgresql" else _BY_COLUMNS
 
 
-def _read(alias: str, chunk: list[Part]) -> list[int] | None:
-    """Return the numbers of the cells of one statement; None = it took too long."""
-    texts, params = [], {"limit": MOST + 1}
+def _read(alias: str, chunk: list[Part], most: int) -> list[int] | None:
+    """Return the numbers of the parts of one statement, each at most ``most`` + 1; None = it took too long."""
+    texts, params = [], {"limit": most + 1}
     for number, part in enumerate(chunk):
         text = part.sql.replace("<number>", str(number))
         for name, value in part.params.items():

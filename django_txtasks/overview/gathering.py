@@ -13,7 +13,7 @@ from django_txtasks.database.transactions import only_reading
 from django_txtasks.lanes.status import status_of_lanes
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.lane_buckets import buckets_of
-from django_txtasks.models import DatabaseNow, Lane, PausedQueue, Schedule, Status
+from django_txtasks.models import DatabaseNow, Lane, PausedQueue, Schedule
 from django_txtasks.overview import counting
 from django_txtasks.overview.counting import NONE, Cell, Count, Counts
 from django_txtasks.overview.figures import (
@@ -117,7 +117,7 @@ def _queues(
         oldest[one.queue_name] = max(oldest.get(one.queue_name, 0.0), wait)
     every = {*get_config().queues, *pauses, *oldest, *claimed.by_queue}
     every |= {queue for worker in alive for queue in worker.queues}
-    every |= {queue for status in (Status.DEAD, Status.HELD) for queue in queues_of(alias, status)}
+    every |= {queue for _status, queue in queues_of(alias)}
     chosen = sorted(every, key=lambda name: (-max(0.0, oldest.get(name, 0.0)), name))
     chosen = chosen[:MOST_QUEUES]
     undeclared = names.undeclared(alias, chosen)

@@ -12,14 +12,8 @@ _QUESTIONS = """
 STOPS_AND_QUESTIONS = ASKED_TO_STOP + _QUESTIONS
 STOPS_OF_LOOP = ALL_ASKED_TO_STOP + _QUESTIONS
 # A person may ask again, for a later attempt, after the worker has read the first question.
-ANSWER = """
-    UPDATE txtasks_stackrequest SET answered_at = {now}, text = %(text)s
-     WHERE task_id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND answered_at IS NULL
-"""
+_OPEN = "task_id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND answered_at IS NULL"
 # A transaction of a web request may have locked the row; the worker's loop must not wait for it.
-LOCK_QUESTION = """
-    SELECT 1 FROM txtasks_stackrequest
-     WHERE task_id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND answered_at IS NULL
-           {skip_locked}
-"""
+LOCK_QUESTION = f"SELECT 1 FROM txtasks_stackrequest WHERE {_OPEN} {{skip_locked}}"
+ANSWER = f"UPDATE txtasks_stackrequest SET answered_at = {{now}}, text = %(text)s WHERE {_OPEN}"
 FORGET = "DELETE FROM txtasks_stackrequest WHERE asked_at < {ago}"

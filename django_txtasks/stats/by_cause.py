@@ -7,7 +7,6 @@ most ``MOST`` entries.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,15 +21,16 @@ from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.exceptions import InvalidOption
 from django_txtasks.lifecycle.attempts import read_entries
-from django_txtasks.lifecycle.buckets import failed_queue_after
+from django_txtasks.lifecycle.buckets import failed_only, failed_queue_after
 from django_txtasks.models import Status, Task
 from django_txtasks.rules.payload import clean_text
 from django_txtasks.stats import statements
 from django_txtasks.stats.records import Deploy
 from django_txtasks.stats.releases import deploys
 
-MOST = 1_000
-"""Highest number of tasks that one count of a cause has."""
+MOST, FEWEST, MOST_ENTRIES = 1_000, 200, 20_000
+"""Highest number of tasks that one count of a cause has. With many causes it is lower, down to ``FEWEST``, so that
+all counts together read about ``MOST_ENTRIES`` entries."""
 MAX_PROBES = 200
 PLACES_PER_STATEMENT = 40
 STATEMENT_TIMEOUT = timedelta(seconds=20)
@@ -50,8 +50,8 @@ class Cause:
         task: name of the task function.
         exception: class path of the newest error; empty = unknown.
         last_line: last line of the newest error.
-        dead, retrying, held: numbers of tasks, each at most ``MOST``.
-        is_capped: True = a number ended at ``MOST``.
+        dead, retrying, held: numbers of tasks, each up to a limit: see ``MOST``.
+        is_capped: True = a number ended at its limit.
         first, last: the earliest and the latest time at which one of these tasks was due; None = Python cannot
             read it.
         sample: id of the task that was due last.
@@ -107,10 +107,15 @@ class Place(NamedTuple):
 
 
 class Size(NamedTuple):
-    """The number of tasks at a place, at most ``MOST`` + 1, and the tasks that were due first and last."""
+    """The number of tasks at a place, and the tasks that were due first and last.
+
+    Attributes:
+        is_capped: True = the place has more tasks than ``number``.
+    """
 
     place: Place
     number: int
+    is_capped: bool
     first: uuid.UUID
     last: uuid.UUID
 
@@ -121,6 +126,7 @@ class _Measured(NamedTuple):
     queue: str
     fingerprint: int | None
     numbers: list[int]
+    is_capped: bool
     oldest: Any
     newest: Any
 
@@ -151,30 +157,44 @@ def causes(limit: int = 50, using: str = "default") -> Causes:
     return Causes(tuple(found), is_cut or len(every) > limit)
 
 
-def numbers_of(cause: int, using: str = "default") -> dict[Status, int]:
-    """Return the numbers of tasks of one cause by state, each at most ``MOST`` + 1; pending ones are retried."""
+def numbers_of(cause: int, using: str = "default") -> dict[Status, tuple[int, bool]]:
+    """Return by state the number of tasks of one cause, and whether there are more; pending tasks are retried."""
+    numbers = dict.fromkeys(STATES, (0, False))
     with only_reading(using, STATEMENT_TIMEOUT):
-        numbers = dict.fromkeys(STATES, 0)
         for size in sizes_of(using, places_of(using, cause)[0]):
-            numbers[size.place.status] += size.number
-    return {status: min(number, MOST + 1) for status, number in numbers.items()}
+            number, is_capped = numbers[size.place.status]
+            numbers[size.place.status] = (number + size.number, is_capped or size.is_capped)
+    return numbers
 
 
-def queues_of(alias: str, status: Status) -> list[str]:
-    """Return the queues that have failed tasks in a state, at most ``MAX_PROBES``."""
-    probes, found = _Probes(alias), [""]
-    while probes.are_left and (queue := probes.queue_after(status, found[-1])):
-        found.append(queue)
-    return found[1:]
+def queues_of(alias: str) -> list[tuple[Status, str]]:
+    """Return the states and queues that have failed tasks, at most ``MAX_PROBES``."""
+    return [(place.status, place.queue) for place in places_of(alias, 0)[0]]
 
 
 def places_of(alias: str, cause: int | None = None) -> tuple[list[Place], bool]:
     """Return the places of all causes, or of one, by state, queue and cause, and whether there may be more.
 
-    Held tasks without a cause have not failed, so they are left out.
+    The places of one cause are all queues with failed tasks. Held tasks without a cause have not failed, so they
+    are left out.
     """
+    if connections[alias].vendor == "postgresql":
+        sql = statements.ALL_CAUSES if cause is None else statements.ALL_QUEUES
+        found = fetch(alias, sql, most=MAX_PROBES)
+        return [*_places(found, cause)], len(found) == MAX_PROBES
     probes = _Probes(alias)
     return [*_walk(probes, cause)], not probes.are_left
+
+
+def _places(rows: Iterable[tuple[Any, ...]], cause: int | None) -> Iterator[Place]:
+    """Yield the places of a loose scan, and for each queue with dead tasks also those without a cause."""
+    queues: dict[Place, None] = {}
+    for status, queue, *found in rows:
+        if cause is not None or found[0] is not None:
+            yield Place(Status(status), queue, cause if cause is not None else found[0])
+        if cause is None and status == Status.DEAD:
+            queues[Place(Status.DEAD, queue, None)] = None
+    yield from queues
 
 
 def _walk(probes: _Probes, cause: int | None) -> Iterator[Place]:
@@ -198,7 +218,6 @@ class _Probes:
 
     def __init__(self, alias: str) -> None:
         self._alias, self._number = alias, 0
-        self._smallest = connections[alias].vendor == "mysql"
 
     @property
     def are_left(self) -> bool:
@@ -211,43 +230,50 @@ class _Probes:
 
     def cause_from(self, status: Status, queue: str, cause: int) -> int | None:
         """Return the next cause of this state and queue, from this one on."""
-        sql = statements.MIN_CAUSE if self._smallest else statements.NEXT_CAUSE
-        found = self._probe(sql, status=status.value, queue=queue, cause=cause)
-        return found[2] if found and found[:2] == (status.value, queue) else None
-
-    def _probe(self, sql: str, **params: Any) -> tuple[Any, ...]:
         self._number += 1
-        rows = fetch(self._alias, sql, **params)
-        return rows[0] if rows else ()
+        sql = failed_only(self._alias, statements.NEXT_CAUSE)
+        rows = fetch(self._alias, sql, status=status.value, queue=queue, cause=cause)
+        return rows[0][0] if rows else None
 
 
 def sizes_of(alias: str, places: Sequence[Place]) -> Iterator[Size]:
     """Yield the sizes of places that have tasks; one statement reads ``PLACES_PER_STATEMENT`` of them."""
-    for start in range(0, len(places), PLACES_PER_STATEMENT):
-        chunk = places[start : start + PLACES_PER_STATEMENT]
-        texts: list[str] = []
-        params: dict[str, Any] = {"limit": MOST + 1}
-        for number, place in enumerate(chunk):
-            texts.append(_size_text(alias, number, place))
-            values = {"status": place.status.value, "queue": place.queue, "cause": place.cause}
-            params |= {
-                f"{name}_{number}": value for name, value in values.items() if value is not None
-            }
-        for number, count, first, last in fetch(alias, " UNION ALL ".join(texts), **params):
-            if count:
-                yield Size(chunk[number], int(count), as_uuid(first), as_uuid(last))
+    most = min(MOST, max(FEWEST, MOST_ENTRIES // max(1, len(places))))
+    for has_cause in (True, False):
+        kind = [one for one in places if (one.cause is not None) == has_cause]
+        for start in range(0, len(kind), PLACES_PER_STATEMENT):
+            chunk = kind[start : start + PLACES_PER_STATEMENT]
+            sql, params = _sizes(alias, chunk, has_cause=has_cause)
+            for number, count, first, last in fetch(alias, sql, limit=most + 1, **params):
+                if count:
+                    number_of_tasks, is_capped = min(int(count), most), int(count) > most
+                    yield Size(
+                        chunk[number], number_of_tasks, is_capped, as_uuid(first), as_uuid(last)
+                    )
 
 
-def _size_text(alias: str, number: int, place: Place) -> str:
-    first, last = statements.ORDERS.get(connections[alias].vendor, statements.ORDER)
-    pieces = {
-        "<is>": "IS NULL" if place.cause is None else "= %(cause)s",
-        "<first>": first,
-        "<last>": last,
-        "<number>": str(number),
-        **{f"%({name})s": f"%({name}_{number})s" for name in ("status", "queue", "cause")},
-    }
-    return functools.reduce(lambda sql, piece: sql.replace(*piece), pieces.items(), statements.SIZE)
+def _sizes(alias: str, chunk: Sequence[Place], *, has_cause: bool) -> tuple[str, dict[str, Any]]:
+    """Return a statement for places that all have a cause, or that all have none, and its parameters."""
+    vendor = connections[alias].vendor
+    first, last = statements.ORDERS.get(vendor, statements.ORDER)
+    is_postgresql = vendor == "postgresql"
+    sql = statements.SIZES if is_postgresql else statements.SIZE
+    sql = sql.replace("<is>", "= <cause>" if has_cause else "IS NULL")
+    sql = sql.replace("<first>", first).replace("<last>", last)
+    texts, params = [], {}
+    for number, place in enumerate(chunk):
+        values = {"status": place.status.value, "queue": place.queue, "cause": place.cause}
+        text = (statements.PLACE if is_postgresql else sql).replace("<number>", str(number))
+        for name, value in values.items():
+            if f"<{name}>" in text:
+                text = text.replace(f"<{name}>", f"%({name}_{number})s")
+                params[f"{name}_{number}"] = value
+        texts.append(text)
+    if not is_postgresql:
+        return " UNION ALL ".join(texts), params
+    for name in ("status", "queue", "cause"):
+        sql = sql.replace(f"<{name}>", f"place.{name}")
+    return sql.replace("<places>", ", ".join(texts)), params
 
 
 def _measured(alias: str, sizes: Iterable[Size]) -> list[_Measured]:
@@ -269,16 +295,17 @@ def _measured(alias: str, sizes: Iterable[Size]) -> list[_Measured]:
         outer.sort(key=lambda row: (row.run_after or LONG_AGO, row.pk))
         counts = {size.place.status: size.number for size in found}
         numbers = [counts.get(status, 0) for status in STATES]
-        measured.append(_Measured(queue, fingerprint, numbers, outer[0], outer[-1]))
+        is_capped = any(size.is_capped for size in found)
+        measured.append(_Measured(queue, fingerprint, numbers, is_capped, outer[0], outer[-1]))
     return sorted(measured, key=lambda one: one.rank, reverse=True)
 
 
 def _cause(one: _Measured, error: tuple[str, str], releases: Sequence[Deploy]) -> Cause:
-    dead, held, retrying = (min(number, MOST) for number in one.numbers)
+    dead, held, retrying = one.numbers
     begin = one.oldest.run_after or LONG_AGO
     return Cause(
         one.fingerprint, one.queue, one.newest.task_name, *error, dead, retrying, held,
-        max(one.numbers) > MOST, one.oldest.run_after, one.newest.run_after, one.newest.pk,
+        one.is_capped, one.oldest.run_after, one.newest.run_after, one.newest.pk,
         since=next((one.release for one in reversed(releases) if one.first_seen <= begin), ""),
     )  # fmt: skip
 
