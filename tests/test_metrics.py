@@ -27,6 +27,7 @@ from django_txtasks.conf import parse
 from django_txtasks.counts import adding_up, appending
 from django_txtasks.counts.tally import Tally
 from django_txtasks.exceptions import ConfigError
+from django_txtasks.lanes.status import waiting_in
 from django_txtasks.lifecycle import pausing
 from django_txtasks.metrics import exposition, kept, names, samples
 from django_txtasks.metrics.collector import Collector
@@ -148,6 +149,21 @@ def test_the_lanes_that_wait_longest_are_shown(monkeypatch):
     tasks(2, lane="c", due=-timedelta(hours=2))
     found = [value("txtasks_lane_waiting", lane=lane) for lane in "abc"]
     assert found == [None, 3, 2]
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="asks PostgreSQL for its plan")
+def test_the_count_of_a_lane_reads_only_its_part_of_the_index():
+    helpers.execute(
+        """INSERT INTO txtasks_task (id, task_name, queue_name, priority, status, run_after, lane)
+           SELECT gen_random_uuid(), %s, 'default', 0, 'pending', now(), 'lane-' || mod(i, 1000)
+             FROM generate_series(1, 20000) AS i""",
+        NAME,
+    )
+    helpers.execute("VACUUM ANALYZE txtasks_task")
+    with CaptureQueriesContext(connection) as seen:
+        assert waiting_in("default", ["lane-7"], 200) == {"lane-7": 20}
+    plan = helpers.execute(f"EXPLAIN {seen[0]['sql']}")
+    assert "Index Cond: (ROW(status, lane) >= ROW('pending'" in " ".join(line for (line,) in plan)
 
 
 def test_schedules_that_need_attention_have_their_reason():

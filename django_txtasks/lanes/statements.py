@@ -18,7 +18,13 @@ CLAIMED_IN_LANES = """
 """
 WAITING_IN_LANE = """
     SELECT <number> AS number, COUNT(*) FROM (
-        SELECT 1 FROM txtasks_task WHERE status = 'pending' AND lane = <lane> LIMIT %(limit)s) AS w<number>
+        SELECT lane FROM txtasks_task WHERE status = 'pending' AND <start> LIMIT %(limit)s) AS w<number>
+     WHERE lane = <lane>
+"""
+# PostgreSQL would walk the whole index for lane = …, because it leaves out the status, its first column.
+START_OF_LANE = "lane = <lane>"
+POSTGRES_START_OF_LANE = """
+    (status, lane) >= ('pending', <lane>) ORDER BY status, lane, queue_name, priority, run_after, id
 """
 SERVED = """
     UPDATE txtasks_lane SET tag = %(tag)s, tokens = %(tokens)s, served_at = %(seen_at)s WHERE name = %(name)s

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db import connections
 from django.db.models import Count
 from django.utils.translation import gettext as _
 
@@ -115,9 +116,12 @@ def waiting_in(alias: str, names: Sequence[str], most: int = MOST_WAITING) -> di
     """Count the waiting tasks of each lane, up to ``most``, in one statement."""
     if not names:
         return {}
+    is_postgres = connections[alias].vendor == "postgresql"
+    start = statements.POSTGRES_START_OF_LANE if is_postgres else statements.START_OF_LANE
+    sql = statements.WAITING_IN_LANE.replace("<start>", start)
     params = {f"lane_{n}": name for n, name in enumerate(names)}
     counts = [
-        statements.WAITING_IN_LANE.replace("<lane>", f"%({name})s").replace("<number>", str(n))
+        sql.replace("<lane>", f"%({name})s").replace("<number>", str(n))
         for n, name in enumerate(params)
     ]
     rows = fetch(alias, " UNION ALL ".join(counts), limit=most, **params)

@@ -17,7 +17,7 @@ from django_txtasks.lifecycle.lane_buckets import look
 from django_txtasks.overview import Count, LateSchedule, Overview, QueueFigures, overview
 from django_txtasks.overview.gathering import STATEMENT_TIMEOUT
 
-LANE_SECONDS = 0.25
+LANE_SECONDS = 0.05
 """Seconds that the search for lanes may take. With very many lanes, it finds only the first ones by name."""
 MOST_LANES = 50
 MOST_WAITING = 200
@@ -44,7 +44,8 @@ def samples_of(alias: str) -> Iterator[Sample]:
     found = overview(alias, max_age=0)
     with only_reading(alias, STATEMENT_TIMEOUT):
         lanes = _lanes(alias)
-        totals = stats.totals(alias) if get_config().stats else None
+    # outside, because PostgreSQL ends a session whose transaction waits while Python adds up many rows
+    totals = stats.totals(alias) if get_config().stats else None
     yield from (one for queue in found.queues for one in _of_queue(queue))
     yield from _of_processes(found)
     yield from lanes
