@@ -75,8 +75,8 @@ def look_at_wheel(path: Path) -> Iterable[str]:
         if file.is_file() and "__pycache__" not in file.parts
     }
     yield from differences("the wheel", names, source)
-    for needed in ("django_txtasks/py.typed", "django_txtasks/migrations/0001_initial.py"):
-        if needed not in names:
+    for needed in ("py.typed", "migrations/0001_initial.py", "locale/de/LC_MESSAGES/django.mo"):
+        if f"django_txtasks/{needed}" not in names:
             yield f"the wheel lacks {needed}"
     required = {
         text.split(">")[0].split("[")[0].strip()

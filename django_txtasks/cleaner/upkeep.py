@@ -20,6 +20,7 @@ from django_txtasks.lanes import claiming as lanes
 from django_txtasks.lifecycle import batches, cleaners, cleaning, names, workers
 from django_txtasks.stacks import answers as stacks
 from django_txtasks.steps import rows as steps
+from django_txtasks.wording import in_english
 
 KEEP_LOST_WORKERS = timedelta(days=1)
 KEEP_UNUSED_LANES = timedelta(days=7)
@@ -155,7 +156,9 @@ class Upkeep:
             if passes == 2:
                 new.setdefault(queue, {})[name] = found[queue][name]
         if new:
-            self._emit(signals.names_undeclared, names=names.listed(new))
+            with in_english():
+                text = names.listed(new)
+            self._emit(signals.names_undeclared, names=text)
         yield Counter()
 
     def _transaction(self) -> Any:

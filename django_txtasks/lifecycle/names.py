@@ -15,8 +15,8 @@ from itertools import islice
 from django.db import connections
 from django.db.models import TextField
 from django.db.models.functions import Cast
+from django.utils.translation import gettext as _
 
-from django_txtasks import signals
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.lifecycle import lane_buckets
@@ -95,14 +95,20 @@ def undeclared(alias: str, queues: Iterable[str], known: Iterable[str] = ()) -> 
 
 
 def sentence(found: Found) -> str:
-    """Return the findings as a sentence for people."""
-    return signals.names_undeclared.sentence % listed(found)
+    """Return the findings as sentences for people."""
+    text = _(
+        "Pending tasks have names that no living worker of their queue declares: %(names)s. Check that workers "
+        "import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them; or keep the old name of a "
+        "renamed function."
+    )
+    return text % {"names": listed(found)}
 
 
 def listed(found: Found) -> str:
     """Return the first names with their queues and counts, as text for people."""
     said = [
-        f"{name} ({count} or more in queue {queue})"
+        _("%(name)s (%(n)s or more in queue %(queue)s)")
+        % {"name": name, "n": count, "queue": queue}
         for queue, names in found.items()
         for name, count in names.items()
     ]

@@ -45,7 +45,7 @@ class PrintingCommand(BaseCommand):
     """A command that prints text from the database, in English."""
 
     def execute(self, *args: Any, **options: Any) -> Any:
-        """Run the command. Its texts are the same whatever LANGUAGE_CODE is, so that scripts can rely on them."""
+        """Run the command. Its texts do not depend on the site's language, so that scripts can rely on them."""
         with in_english():
             return super().execute(*args, **options)
 

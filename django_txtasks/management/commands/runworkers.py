@@ -37,6 +37,7 @@ from django_txtasks.management.console import (
 )
 from django_txtasks.management.probing import liveness_at, positive, probe_options, probes_at
 from django_txtasks.management.processes import AUTO, for_each_database, processes, threads
+from django_txtasks.wording import in_english
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.process.orders import (
     end_soon,
@@ -298,7 +299,8 @@ def _say_what_nobody_declares(subscription: Subscription) -> None:
     with contextlib.suppress(Error):
         found = names.undeclared(subscription.alias, subscription.queues, known)
         if found:
-            signals.names_undeclared.emit(names=names.listed(found))
+            with in_english():
+                signals.names_undeclared.emit(names=names.listed(found))
 
 
 def _queues(config: Config, wanted: list[str] | None, excluded: list[str]) -> list[str]:
