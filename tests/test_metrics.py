@@ -14,6 +14,7 @@ from typing import Any
 
 import helpers
 import pytest
+import test_figures
 import test_startup
 from django.contrib.auth.models import Permission, User
 from django.db import OperationalError, connection, transaction
@@ -24,7 +25,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from django_txtasks import metrics, overview
 from django_txtasks.conf import parse
-from django_txtasks.counts import adding_up, appending
+from django_txtasks.counts import appending
 from django_txtasks.counts.tally import Tally
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.lanes.status import waiting_in
@@ -180,9 +181,7 @@ def test_schedules_that_need_attention_have_their_reason():
 
 def test_counters_have_what_is_added_up_and_what_is_not():
     appended(succeeded=3, died=1)
-    with transaction.atomic():
-        assert adding_up.enter("default")
-        adding_up.add_up("default")
+    test_figures.add_up()
     appended(succeeded=4, failed=2)
     labels = {"queue": "default", "task": NAME}
     totals = [value("txtasks_attempts_total", outcome=one, **labels) for one in samples.OUTCOMES]

@@ -14,8 +14,8 @@ from django_txtasks.counts.histogram import BOUNDS
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.lanes.status import waiting_in
 from django_txtasks.lifecycle.lane_buckets import look
-from django_txtasks.overview import Count, LateSchedule, Overview, QueueFigures, overview
-from django_txtasks.overview.gathering import STATEMENT_TIMEOUT
+from django_txtasks.overview import Count, LateSchedule, Overview, QueueFigures
+from django_txtasks.overview.gathering import STATEMENT_TIMEOUT, gather
 
 LANE_SECONDS = 0.05
 """Seconds that the search for lanes may take. With very many lanes, it finds only the first ones by name."""
@@ -41,7 +41,7 @@ def samples_of(alias: str) -> Iterator[Sample]:
     Raises:
         DatabaseError: the database cannot be reached, or did not answer in time.
     """
-    found = overview(alias, max_age=0)
+    found, _ = gather(alias, {}, with_figures=False)
     with only_reading(alias, STATEMENT_TIMEOUT):
         lanes = _lanes(alias)
     # outside, because PostgreSQL ends a session whose transaction waits while Python adds up many rows

@@ -53,12 +53,13 @@ MOST_SCHEDULES = 200
 """Number of schedules whose status is read."""
 
 
-def gather(alias: str, before: Counts) -> tuple[Overview, Counts]:
+def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Overview, Counts]:
     """Read an overview.
 
     Args:
         before: the last counts, with their ages. A count that the database does not answer in time is taken from
             here.
+        with_figures: False = leave out what workers have counted in the last hour.
 
     Returns:
         Also the counts.
@@ -66,11 +67,12 @@ def gather(alias: str, before: Counts) -> tuple[Overview, Counts]:
     Raises:
         DatabaseError: the database cannot be reached, or another read took too long.
     """
+    # before the transaction: PostgreSQL ends an idle one, and on a busy machine Python adds up for a second
+    figures, minutes = _figures(alias) if with_figures else (NO_FIGURES, {})
     with only_reading(alias, STATEMENT_TIMEOUT):
         found_workers = workers(alias)
         processes = found_workers[:MOST_WORKERS]
         claimed = running(alias, processes)
-        figures, minutes = _figures(alias)
         causes = stats.causes(MOST_CAUSES, alias)
         queues, more_queues, counts = _queues(alias, processes, claimed, before)
         queues = tuple(replace(one, minutes=minutes.get(one.name, ())) for one in queues)
