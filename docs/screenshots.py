@@ -2,8 +2,9 @@
 
     python docs/screenshots.py [directory]
 
-It needs chromium, on the PATH or named by CHROMIUM. The pages are those of the example project on a
-database of SQLite that is gone afterwards, with tasks that were really enqueued, run and killed.
+It needs ``--group browser``; ``tests/browsing.py`` finds a Chromium. The pages are those of the example project on
+a database of SQLite that is gone afterwards. *At a glance* shows the rows of ``tests/scene.py``; the other pages
+show tasks that were really enqueued, run and killed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "tests"))
 SOURCES = ("django_txtasks", "testproject")
 QUICK = {
     "retry_base": 0.01,
@@ -32,34 +33,30 @@ QUICK = {
     "heartbeat_interval": 0.3,
     "grace": 1,
 }
-HEIGHTS = {"tasks": 1020, "dead-task": 1500, "workers": 560}
-
-
-class SignedIn:
-    """Middleware: every visitor is the one user there is."""
-
-    def __init__(self, get_response: Callable[[Any], Any]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: Any) -> Any:
-        from django.contrib.auth import get_user_model
-
-        request.user = get_user_model().objects.get()
-        return self.get_response(request)
+LAPTOP, PHONE = 1560, 390  # pixels
+SIZES = {
+    "glance": (1200, 1130),
+    "glance-phone": (PHONE, 1130),
+    "tasks": (LAPTOP, 1020),
+    "dead-task": (LAPTOP, 1500),
+    "workers": (LAPTOP, 560),
+}
+DARK = ("glance-phone",)
+COLOURS = 256
+"""Number of colours of a picture: more of them make its file larger, and nothing clearer."""
 
 
 def main(directory: str = str(HERE / "images")) -> None:
-    """Set the scene, serve it, and take the pictures."""
-    chromium = (
-        os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    )
-    if chromium is None:
-        sys.exit("There is no chromium. Install it, or name one: CHROMIUM=/path/to/it")
+    """Set the scenes, serve them, and take the pictures."""
+    import browsing
+
     with tempfile.TemporaryDirectory(prefix="shop-") as room:
         _set_up(Path(room))
-        with _scene() as pages, _server() as address:
-            for name, page in pages.items():
-                _take(chromium, f"{address}{page}", Path(directory) / f"{name}.png", HEIGHTS[name])
+        with browsing.server() as address, browsing.browser() as chromium:
+            for scene in (_bad_evening, _working_day):
+                with scene() as pages:
+                    for name, page in pages.items():
+                        _take(chromium, f"{address}{page}", Path(directory) / f"{name}.png")
 
 
 def _set_up(room: Path) -> None:
@@ -73,18 +70,40 @@ def _set_up(room: Path) -> None:
         TXTASKS_DATABASE_URL=f"sqlite:///{room}/shop.sqlite3?timeout=1.3",
         TXTASKS_SETTINGS=json.dumps(QUICK),
         PYTHONPATH=os.pathsep.join(places),
+        DJANGO_ALLOW_ASYNC_UNSAFE="true",  # Playwright keeps an event loop in this thread
     )
     import django
     from django.conf import settings
 
-    settings.MIDDLEWARE.append("screenshots.SignedIn")
+    settings.MIDDLEWARE.append("browsing.SignedIn")
     django.setup()
+    from django.contrib.auth import get_user_model
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+    get_user_model().objects.create_superuser("ada", "ada@example.com", "secret")
 
 
 @contextmanager
-def _scene() -> Iterator[dict[str, str]]:
+def _bad_evening() -> Iterator[dict[str, str]]:
+    """Problems of all kinds; gives the page *At a glance*, for a laptop and for a phone."""
+    import scene
+
+    from django_txtasks import models
+
+    scene.fill(times=20)
+    page = scene.pages()["glance"]
+    yield {"glance": page, "glance-phone": page}
+    for table in (
+        models.Task, models.Worker, models.Cleaner, models.PausedQueue, models.Lane,
+        models.Schedule, models.Stat,
+    ):  # fmt: skip
+        table.objects.all().delete()
+
+
+@contextmanager
+def _working_day() -> Iterator[dict[str, str]]:
     """Tasks of all kinds and workers that run; gives the pages, by name."""
-    from django.contrib.auth import get_user_model
     from django.core.management import call_command
     from django.db import transaction
     from orders.models import Order
@@ -93,8 +112,6 @@ def _scene() -> Iterator[dict[str, str]]:
     from django_txtasks.lifecycle import operators
     from django_txtasks.models import Status, Task
 
-    call_command("migrate", verbosity=0)
-    get_user_model().objects.create_superuser("ada", "ada@example.com", "secret")
     with transaction.atomic():
         orders = [Order.objects.create(customer=name) for name in ("Ada", "Bob", "Cleo", "Dan")]
         for order in orders:
@@ -124,42 +141,20 @@ def _scene() -> Iterator[dict[str, str]]:
         workers.wait(30)
 
 
-@contextmanager
-def _server() -> Iterator[str]:
-    """The site, in a thread; gives its address."""
-    from django.contrib.staticfiles.handlers import StaticFilesHandler
-    from django.core.servers.basehttp import ThreadedWSGIServer, WSGIRequestHandler
-    from django.core.wsgi import get_wsgi_application
+def _take(chromium: Any, url: str, picture: Path) -> None:
+    from PIL import Image
 
-    class Silent(WSGIRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadedWSGIServer(("127.0.0.1", 0), Silent)
-    server.set_app(StaticFilesHandler(get_wsgi_application()))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def _take(chromium: str, url: str, picture: Path, height: int) -> None:
+    width, height = SIZES[picture.stem]
+    scheme = "dark" if picture.stem in DARK else "light"
+    page = chromium.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+    page.goto(url)
     picture.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as profile:
-        options = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            f"--user-data-dir={profile}",
-            f"--window-size=1560,{height}",
-            f"--screenshot={picture}",
-        ]
-        subprocess.run([chromium, *options, url], check=True, timeout=120, capture_output=True)  # noqa: S603
+    page.screenshot(path=picture)
+    page.close()
+    with Image.open(picture) as taken:
+        taken.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
+            picture, optimize=True
+        )
     print(picture)
 
 

@@ -38,11 +38,12 @@ MOST_SECONDS = 60
 """Longest time of one step in the browser. A busy machine may need ten."""
 UNREACHABLE = """
     part => [...part.querySelectorAll("a, button, input")].filter(one => {
-        const place = one.getBoundingClientRect();
-        return place.width > 1 && (place.left < 0 || place.right > innerWidth + 1);
+        const place = one.getBoundingClientRect(), box = one.closest(".txg-box")?.getBoundingClientRect();
+        const end = Math.min(innerWidth, box?.right ?? innerWidth);
+        return place.width > 1 && (place.left < 0 || place.right > end + 1);
     }).map(one => one.outerHTML.slice(0, 200))
 """
-"""Controls in a part of a page that lie outside the window: a script for ``evaluate``."""
+"""Controls in a part of a page that lie outside the window or outside their box: a script for ``evaluate``."""
 
 
 class SignedIn:

@@ -25,11 +25,11 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 GLANCE = "/admin/txtasks/overview/"
 TASKS = "/admin/txtasks/task/"
 BODY = "#txtasks-glance"
-PHONE, LAPTOP = {"width": 390, "height": 844}, {"width": 1400, "height": 900}
+PHONE, LAPTOP = {"width": 390, "height": 844}, {"width": 1200, "height": 800}
 POLICY = "default-src 'self'"
 HURT = "<img src=x onerror='window.hurt=1'><script>window.hurt=1</script>"
 VIEW = ("view_task", "view_finishedtask", "view_worker")
-TITLES = {"en": "Tasks at a glance"}
+TITLES = {"en": "Tasks at a glance", "de": "Aufgaben auf einen Blick"}
 BLOCK_STORAGE = """
     Object.defineProperty(window, "localStorage", {get() { throw new DOMException("blocked", "SecurityError") }});
 """

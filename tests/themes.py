@@ -3,8 +3,8 @@
     python tests/themes.py stock|unfold|jazzmin|grappelli directory [page …]
 
 It needs an environment with the theme and a Django that the theme supports, with ``--group browser``. Each page is
-taken on a laptop and on a phone, light and dark. Ends with 1 if a page is wider than its window, if a control is
-out of reach, or if the browser reports an error.
+taken in windows of three widths, light and dark. Ends with 1 if a page is wider than its window, if a control of
+*At a glance* is out of reach, or if the browser reports an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ THEMES = {
     "jazzmin": ["jazzmin"],
     "grappelli": ["grappelli"],
 }
-WINDOWS = {"laptop": {"width": 1400, "height": 900}, "phone": {"width": 390, "height": 844}}
+WINDOWS = {
+    "tablet": {"width": 1200, "height": 900},
+    "laptop": {"width": 1400, "height": 900},
+    "phone": {"width": 390, "height": 844},
+}
 SCHEMES = ("light", "dark")
 
 

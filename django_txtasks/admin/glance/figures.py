@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 
     Attributes:
         place: on the horizontal axis, in units of the view box; ``percent``: the same of the width.
-        anchor: the part of the label that stands there, for ``text-anchor``.
+        anchor: the end of the label that is at this place: ``start``, ``middle`` or ``end``.
     """
 
     place: str
