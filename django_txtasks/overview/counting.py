@@ -15,6 +15,7 @@ from django.db import DatabaseError, connections
 from django_txtasks.database.errors import is_timeout
 from django_txtasks.database.time_limits import fetch_within, try_within
 from django_txtasks.lifecycle.lane_buckets import LaneBucket
+from django_txtasks.wording import whole
 
 MOST, FEWEST, MOST_ENTRIES = 2_000, 200, 40_000
 """Highest number of tasks that one count has; more are shown as "2,000+". With many queues it is lower, down to
@@ -102,7 +103,7 @@ class Count:
         return self.number > 0
 
     def __str__(self) -> str:
-        return f"{self.number:,}{'+' * self.is_capped}"
+        return f"{whole(self.number)}{'+' * self.is_capped}"
 
     def __add__(self, other: Count) -> Count:
         age = max(self.age, other.age)

@@ -121,7 +121,7 @@ def cause(one: Cause, now: datetime, links: Links) -> ShownCause:
 def _mark(place: float, width: int, release: str) -> Mark:
     percent = 100 * place / width
     anchor = "start" if percent < 20 else "end" if percent > 80 else "middle"
-    label = f"{_('release')} {release}"
+    label = _("release %(name)s") % {"name": release}
     return Mark(f"{place:.1f}", f"{percent:.1f}", anchor, label)
 
 
