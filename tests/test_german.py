@@ -226,11 +226,9 @@ def rows(txtasks: Any) -> list[str]:
             width=width, starts_at=begin, queue_name="default", task_name="" if width == 60 else KNOWN,
             succeeded=1500, failed=3, died=2, run_ms=90_000, wait="3:12", run="3:12", due=4, oldest=9.0,
         )  # fmt: skip
-    return [
-        f"{row._meta.model_name}/{row.pk}/change/"
-        for model in (Task, FinishedTask, Worker, Cleaner, Batch, Lane, PausedQueue, Schedule)
-        for row in model._default_manager.order_by("pk")[:25]
-    ]
+    others = (Worker, Cleaner, Batch, Lane, PausedQueue, Schedule)
+    shown_rows = [*made, *done, *(row for model in others for row in model._default_manager.all())]
+    return [f"{row._meta.model_name}/{row.pk}/change/" for row in shown_rows]
 
 
 def pages(client: Client, rows: Iterable[str]) -> Iterator[tuple[str, str]]:
