@@ -289,6 +289,7 @@ class Task(TaskColumns):
             ("run_now_task", _("Can run pending tasks at once")),
             ("ask_to_stop_task", _("Can ask running tasks to stop")),
             ("look_into_task", _("Can see the stack of running tasks")),
+            ("again_task", _("Can enqueue ended tasks again")),
         )
         constraints = (
             models.CheckConstraint(

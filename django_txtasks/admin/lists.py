@@ -13,8 +13,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import causes, filters, shown
+from django_txtasks.admin import causes, filters, shown, slots
 from django_txtasks.admin.actions import ACTS, TaskActions, may
+from django_txtasks.admin.again import EnqueueAgain
 from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder
 from django_txtasks.admin.columns import json_text
 from django_txtasks.admin.pages import ProcessPages, TaskPages
@@ -30,7 +31,7 @@ ON_CAUSE = ("revive", "discard", "hold")
 
 
 @admin.register(Task)
-class TaskAdmin(TaskActions, StackOnPage, TaskPages):
+class TaskAdmin(TaskActions, StackOnPage, EnqueueAgain, TaskPages):
     """Live tasks, newest first."""
 
     ordering = ("-pk",)  # ids begin with the time, so one index serves every page
@@ -41,16 +42,16 @@ class TaskAdmin(TaskActions, StackOnPage, TaskPages):
         filters.TaskFilter, causes.CauseFilter, causes.ExceptionFilter,
     )  # fmt: skip
     fieldsets = (
-        (None, {"fields": ("full_name", "state", "reasons", "queue", "in_lane", "batch_link", "priority")}),
-        (_("Attempts"), {"fields": (
-            "attempts", "cause_link", "progress", "timeline", "snoozes", "worker_link", "late", "steps",
-            "error_list",
-        )}),
-        (_("Policy"), {"fields": ("on_crash", "time_limit", "hook_names", "unique", "merged")}),
+        (None, {"fields": ("full_name", "state", "reasons", "progress", "worker_link", "cancel_asked")}),
         (_("Arguments"), {"fields": ("arguments", "keywords")}),
-        (_("Times"), {"fields": (
-            "enqueued_moment", "due_moment", "expiry", "started_moment", "cancel_asked", "notified",
+        (_("Attempts"), {"fields": (
+            "error_list", "cause_link", "timeline", "attempts", "snoozes", "late", "steps",
         )}),
+        (_("Policy"), {"fields": (
+            "queue", "in_lane", "priority", "batch_link", "on_crash", "time_limit", "hook_names", "unique",
+            "merged",
+        )}),
+        (_("Times"), {"fields": ("enqueued_moment", "due_moment", "expiry", "started_moment", "notified")}),
         (_("People"), {"fields": ("history",)}),
     )  # fmt: skip
 
@@ -179,7 +180,7 @@ def _runs_for_long(task: Any) -> bool:
 
 
 @admin.register(FinishedTask)
-class FinishedTaskAdmin(TaskPages):
+class FinishedTaskAdmin(EnqueueAgain, TaskPages):
     """Finished tasks, the last to finish first."""
 
     json_columns = (*TaskPages.json_columns, "result")
@@ -196,32 +197,15 @@ class FinishedTaskAdmin(TaskPages):
     )
     list_filter = (filters.OutcomeFilter, filters.QueueFilter, filters.TaskFilter)
     fieldsets = (
-        (None, {"fields": ("full_name", "ending", "queue", "batch_link", "priority")}),
-        (
-            _("Attempts"),
-            {
-                "fields": (
-                    "attempt",
-                    "failures",
-                    "crashes",
-                    "worker_link",
-                    "took",
-                    "merged_into_link",
-                    "timeline",
-                    "merged",
-                    "late",
-                    "steps",
-                    "error_list",
-                )
-            },
-        ),
+        (None, {"fields": ("full_name", "ending", "took", "merged_into_link", "worker_link")}),
         (_("Arguments"), {"fields": ("arguments", "keywords", "result_value")}),
-        (
-            _("Times"),
-            {"fields": ("enqueued_moment", "due_moment", "started_moment", "finished_moment")},
-        ),
+        (_("Attempts"), {"fields": (
+            "error_list", "timeline", "attempt", "failures", "crashes", "late", "steps",
+        )}),
+        (_("Policy"), {"fields": ("queue", "priority", "batch_link", "merged")}),
+        (_("Times"), {"fields": ("enqueued_moment", "due_moment", "started_moment", "finished_moment")}),
         (_("People"), {"fields": ("history",)}),
-    )
+    )  # fmt: skip
 
     def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
         return LAST_FINISHED
@@ -268,6 +252,18 @@ class WorkerAdmin(ProcessPages):
         "process", "health", "seen", "queue_names", "load", "hints", "last_will", "started", "code",
     )  # fmt: skip
     fieldsets = ((None, {"fields": ("id", *list_display, "lease", "beat")}),)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Add the running tasks for a user who may view tasks."""
+        fieldsets = super().get_fieldsets(request, obj)
+        if obj is None or not request.user.has_perm("txtasks.view_task"):
+            return fieldsets
+        return [*fieldsets, (_("Slots"), {"fields": ("slots",)})]
+
+    @admin.display(description=_("running now"))
+    def slots(self, worker: Any) -> str:
+        """Show the task of each slot: since when it runs, and its arguments."""
+        return slots.text(self.admin_site.name, worker)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Add the queues as text; they are few and short."""

@@ -15,6 +15,7 @@ from django.core.exceptions import BadRequest, ValidationError
 from django.db.models import Model, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
@@ -22,6 +23,8 @@ from django_txtasks.admin import links, shown
 from django_txtasks.admin.attempts import attempts_of
 from django_txtasks.admin.bounded import NEWEST, BoundedList, ReadOrder
 from django_txtasks.admin.columns import MAX_LISTED_JSON_CHARACTERS, LastError, json_text
+from django_txtasks.admin.leaving_out import without_empty
+from django_txtasks.admin.neighbours import neighbours
 from django_txtasks.admin.searching import search
 from django_txtasks.declarations import registry
 from django_txtasks.models import Batch, DatabaseNow, FinishedTask, Step, Task, Worker
@@ -110,7 +113,9 @@ class ReadOnly(Pages):
         return clocked
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[BoundedList]:
-        return BoundedList
+        """Return the class of the list, or of the part of it that the request names."""
+        kind: type[BoundedList] = getattr(request, "kind_of_list", BoundedList)
+        return kind
 
     def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
         """Return the index and the order in which a list reads rows, for these filter values."""
@@ -156,8 +161,30 @@ class ProcessPages(ReadOnly):
         return queryset.filter(wanted), False
 
 
-class TaskTimes(ReadOnly):
-    """The times of live and finished tasks."""
+class OneTask(ReadOnly):
+    """The page of one task: fields that are not empty, its times, and links to the tasks beside it in the list."""
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Leave empty fields out."""
+        fieldsets: Any = super().get_fieldsets(request, obj)
+        if obj is None:
+            return fieldsets
+        if not hasattr(obj, "fieldsets"):  # Django asks several times
+            obj.fieldsets = without_empty(self, obj, fieldsets)
+        return obj.fieldsets
+
+    def _page_of(self, task_id: Any) -> str:
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
+        return reverse(name, args=[task_id], current_app=self.admin_site.name) if task_id else ""
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Add links to the tasks before and after this one."""
+        before, after = neighbours(self, request, context["original"])
+        urls = {"before": self._page_of(before), "after": self._page_of(after)}
+        context = {**context, **urls}
+        return super().render_change_form(request, context, *args, **kwargs)
 
     @admin.display(description=_("enqueued"))
     def enqueued(self, task: Any) -> str:
@@ -176,7 +203,7 @@ class TaskTimes(ReadOnly):
         return shown.moment(task.started_at, task.now)
 
 
-class TaskPages(TaskTimes):
+class TaskPages(OneTask):
     """Base class of the pages of live and finished tasks."""
 
     json_columns: tuple[str, ...] = ("args", "kwargs", "errors", "late_finishes")

@@ -109,13 +109,22 @@ def arguments(text: str | None, task_name: str) -> str:
 def call(args: str | None, kwargs: str | None, task_name: str, limit: int) -> str:
     """Return the arguments of a task in one short line, as in code, with secret and unknown ones redacted."""
     try:
-        positional, named = _judged(redacted(parse(args)), task_name), redacted(parse(kwargs))
+        positional, named = call_values(args, kwargs, task_name)
     except ValueError as error:
         return f"({_why_not_shown(error)})"
     parts = [_literal(one) for one in positional] if isinstance(positional, list) else ["…"]
     if isinstance(named, dict):
         parts += [f"{line(key)}={_literal(value)}" for key, value in named.items()]
     return line(f"({', '.join(parts)})", limit)
+
+
+def call_values(args: str | None, kwargs: str | None, task_name: str) -> tuple[Any, Any]:
+    """Return the arguments of a task as JSON values, with secret and unknown ones redacted.
+
+    Raises:
+        ValueError: they cannot be shown; the message says why.
+    """
+    return redacted(_judged(parse(args), task_name)), redacted(parse(kwargs))
 
 
 def listed_call(

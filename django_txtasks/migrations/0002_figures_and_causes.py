@@ -94,7 +94,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AlterModelOptions(
             name='task',
-            options={'default_permissions': ('view',), 'permissions': (('revive_task', 'Can revive dead tasks'), ('discard_task', 'Can discard dead tasks'), ('hold_task', 'Can hold pending tasks'), ('resume_task', 'Can resume held tasks'), ('cancel_task', 'Can cancel pending tasks'), ('run_now_task', 'Can run pending tasks at once'), ('ask_to_stop_task', 'Can ask running tasks to stop'), ('look_into_task', 'Can see the stack of running tasks')), 'verbose_name': 'task', 'verbose_name_plural': 'tasks'},
+            options={'default_permissions': ('view',), 'permissions': (('revive_task', 'Can revive dead tasks'), ('discard_task', 'Can discard dead tasks'), ('hold_task', 'Can hold pending tasks'), ('resume_task', 'Can resume held tasks'), ('cancel_task', 'Can cancel pending tasks'), ('run_now_task', 'Can run pending tasks at once'), ('ask_to_stop_task', 'Can ask running tasks to stop'), ('look_into_task', 'Can see the stack of running tasks'), ('again_task', 'Can enqueue ended tasks again')), 'verbose_name': 'task', 'verbose_name_plural': 'tasks'},
         ),
         migrations.AddField(
             model_name='endedworker',

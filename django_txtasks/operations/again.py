@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Sequence
+from typing import Any
 
 from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.declarations import registry
 from django_txtasks.enqueueing import enqueue_task
 from django_txtasks.enqueueing.handles import TaskHandle
-from django_txtasks.exceptions import TxTasksError
+from django_txtasks.exceptions import InvalidChoice, TxTasksError
 from django_txtasks.functions import TaskFunction
 from django_txtasks.lifecycle.operators import Spread
+from django_txtasks.models import Outcome, Status
 from django_txtasks.operations.moved import Taken
-from django_txtasks.operations.pages import Row
+from django_txtasks.operations.pages import Row, rows_of_ids
 from django_txtasks.rules import payload
 
 GONE = "its row is gone"
@@ -39,6 +43,22 @@ def take(alias: str, rows: Sequence[Row], spread: Spread | None) -> Taken:
         except TxTasksError as error:  # raised before any SQL
             taken.refused[row.id] = f"{type(error).__name__}: {error}"
     return taken
+
+
+def with_arguments(
+    alias: str, task_id: uuid.UUID, args: list[Any], kwargs: dict[str, Any]
+) -> TaskHandle:
+    """Enqueue the call of a dead or finished task once more, with these arguments.
+
+    Raises:
+        InvalidChoice: there is no such task, or it has not ended.
+        TxTasksError: the call cannot be enqueued; see ``enqueue_task``.
+    """
+    row = next(iter(rows_of_ids(alias, [task_id])), None)
+    calls = [call for sql in CALLS for _, *call in fetch(alias, sql, ids=[task_id])]
+    if row is None or not calls or row.status not in (Status.DEAD, *Outcome.values):
+        raise InvalidChoice(f"Task {task_id} is not dead or finished, or its row is gone.")
+    return _enqueue(alias, row, calls[0][0], json.dumps(args), json.dumps(kwargs))
 
 
 def _enqueue(alias: str, row: Row, priority: int, args: str, kwargs: str) -> TaskHandle:
