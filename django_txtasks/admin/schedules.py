@@ -163,82 +163,8 @@ class ScheduleActions(Pages):
                 self.message_user(request, f"{shown.line(row.pk)}: {what}")
 
 
-@admin.register(Schedule)
-class ScheduleAdmin(ScheduleActions):
-    """Schedules. The change permission allows to turn them on and off, and to run them now.
-
-    The add permission allows to run any task function with any arguments.
-    """
-
-    form = ScheduleForm
-    list_display = ("schedule", "task", "ticks", "state", "next", "last")
-    list_per_page = 50
-    search_fields = ("name", "task_name")
-    ordering = ("name",)
-    actions = ("turn_on", "turn_off", "run_now", "follow_code", "delete_selected")
-    readonly_fields = (*READ_ONLY, "arguments")
-
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Hide secret-looking arguments from users without the change permission."""
-        if obj is None:
-            return [(None, {"fields": ("name", *CONFIGURATION)})]
-        fields: tuple[str, ...] = CONFIGURATION
-        if not self.has_change_permission(request, obj):
-            fields = ("arguments", *(name for name in fields if name not in ("args", "kwargs")))
-        return [(None, {"fields": READ_ONLY}), (_("Configuration"), {"fields": fields})]
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False for schedules that the code declares: they would come back. They can be turned off."""
-        allowed = super().has_delete_permission(request, obj)
-        return allowed and not (obj is not None and obj.from_code)
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return rows with the database's clock."""
-        rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
-        return rows
-
-    def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """Read the status of all schedules of a page with one query."""
-        found: Any = super().get_changelist_instance(request)
-        rows = list(found.result_list)
-        for row, status in zip(rows, _states(found.queryset.db, rows), strict=True):
-            row.schedule_status = status
-        found.result_list = rows
-        return found
-
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Show the form again, with the reason, if another user's change has made this one invalid."""
-        try:
-            return super().changeform_view(request, *args, **kwargs)
-        except (TxTasksError, IntegrityError) as error:  # everything is rolled back
-            why = _now("There is one of this name.") if isinstance(error, IntegrityError) else error
-            text = _now(
-                "Nothing was changed, because another user has changed schedules in the meantime: "
-                "%(reason)s"
-            )
-            self.message_user(request, text % {"reason": shown.line(str(why))}, messages.ERROR)
-            return HttpResponseRedirect(request.get_full_path())
-
-    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """Write only the changed fields, no column that cleaners write. Django's log keeps the user's name."""
-        from django_txtasks.schedules import changes, periodic
-
-        alias, by = router.db_for_write(Schedule), request.user.get_username()
-        if not change:
-            values = {key: form.cleaned_data[key] for key in CONFIGURATION}
-            changes.add(alias, obj.pk, values, by=by)
-            return
-        values = {key: form.cleaned_data[key] for key in CONFIGURATION if key in form.changed_data}
-        if values:
-            keep = get_config().keeps("cancelled")
-            if not periodic.configure(alias, obj.pk, values, keep=keep, by=by):
-                raise InvalidSchedule(_now("It was deleted in the meantime."))
-
-    def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """Delete the schedule, and cancel its task that was written ahead."""
-        alias = router.db_for_write(Schedule)
-        _disable(alias, obj.pk, by=request.user.get_username())
-        Schedule.objects.using(alias).filter(pk=obj.pk).delete()
+class ScheduleColumns(Pages):
+    """The columns of the list, and the fields that the page shows without changing them."""
 
     def _status(self, row: Any) -> ScheduleStatus:
         if not hasattr(row, "schedule_status"):
@@ -317,6 +243,84 @@ class ScheduleAdmin(ScheduleActions):
             shown.arguments(json.dumps(row.args), row.task_name),
             shown.json_block(json.dumps(row.kwargs)),
         )
+
+
+@admin.register(Schedule)
+class ScheduleAdmin(ScheduleColumns, ScheduleActions):
+    """Schedules. The change permission allows to turn them on and off, and to run them now.
+
+    The add permission allows to run any task function with any arguments.
+    """
+
+    form = ScheduleForm
+    list_display = ("schedule", "task", "ticks", "state", "next", "last")
+    list_per_page = 50
+    search_fields = ("name", "task_name")
+    ordering = ("name",)
+    actions = ("turn_on", "turn_off", "run_now", "follow_code", "delete_selected")
+    readonly_fields = (*READ_ONLY, "arguments")
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Hide secret-looking arguments from users without the change permission."""
+        if obj is None:
+            return [(None, {"fields": ("name", *CONFIGURATION)})]
+        fields: tuple[str, ...] = CONFIGURATION
+        if not self.has_change_permission(request, obj):
+            fields = ("arguments", *(name for name in fields if name not in ("args", "kwargs")))
+        return [(None, {"fields": READ_ONLY}), (_("Configuration"), {"fields": fields})]
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return False for schedules that the code declares: they would come back. They can be turned off."""
+        allowed = super().has_delete_permission(request, obj)
+        return allowed and not (obj is not None and obj.from_code)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return rows with the database's clock."""
+        rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
+        return rows
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Read the status of all schedules of a page with one query."""
+        found: Any = super().get_changelist_instance(request)
+        rows = list(found.result_list)
+        for row, status in zip(rows, _states(found.queryset.db, rows), strict=True):
+            row.schedule_status = status
+        found.result_list = rows
+        return found
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """Show the form again, with the reason, if another user's change has made this one invalid."""
+        try:
+            return super().changeform_view(request, *args, **kwargs)
+        except (TxTasksError, IntegrityError) as error:  # everything is rolled back
+            why = _now("There is one of this name.") if isinstance(error, IntegrityError) else error
+            text = _now(
+                "Nothing was changed, because another user has changed schedules in the meantime: "
+                "%(reason)s"
+            )
+            self.message_user(request, text % {"reason": shown.line(str(why))}, messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """Write only the changed fields, no column that cleaners write. Django's log keeps the user's name."""
+        from django_txtasks.schedules import changes, periodic
+
+        alias, by = router.db_for_write(Schedule), request.user.get_username()
+        if not change:
+            values = {key: form.cleaned_data[key] for key in CONFIGURATION}
+            changes.add(alias, obj.pk, values, by=by)
+            return
+        values = {key: form.cleaned_data[key] for key in CONFIGURATION if key in form.changed_data}
+        if values:
+            keep = get_config().keeps("cancelled")
+            if not periodic.configure(alias, obj.pk, values, keep=keep, by=by):
+                raise InvalidSchedule(_now("It was deleted in the meantime."))
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        """Delete the schedule, and cancel its task that was written ahead."""
+        alias = router.db_for_write(Schedule)
+        _disable(alias, obj.pk, by=request.user.get_username())
+        Schedule.objects.using(alias).filter(pk=obj.pk).delete()
 
 
 def _not_done(site: str, row: Any, status: ScheduleStatus) -> str:

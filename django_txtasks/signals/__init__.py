@@ -620,8 +620,8 @@ figures_not_written = LogSignal(
 )  # fmt: skip
 figures_dropped = LogSignal(
     logging.WARNING,
-    "Cleaner of '%s' deleted %d rows of figures without counting them, because no process of this package can "
-    "have written them: %s", "database", "number", "rows",
+    "Cleaner of '%s' deleted figures without counting them, because no process of this package can have written "
+    "them. Number of rows: %d, such as %s", "database", "number", "rows",
 )  # fmt: skip
 release_unknown = LogSignal(
     logging.ERROR,
