@@ -83,7 +83,7 @@ class EnqueueAgain(Base):
         with transaction.atomic(using=alias):
             handle = with_arguments(alias, task.pk, args, kwargs)
             new: Any = [Task(id=handle.id, task_name=task.task_name)]
-            said = _now("Enqueued again, as task %s was.") % task.pk
+            said = _now("Enqueued again, as task %(id)s was.") % {"id": task.pk}
             LogEntry.objects.log_actions(request.user.pk, new, ADDITION, said)  # type: ignore[arg-type]
         signals.tasks_operated.emit(
             verb="again", changed=1, choice=str(task.pk), by=request.user.get_username()
@@ -128,7 +128,8 @@ def restored(new: Any, seen: Any, old: Any) -> Any:
         return [restored(item, *next(beside, (None, None))) for item in new]
     if str(shown.REDACTED) in json.dumps(new, ensure_ascii=False):
         raise ValueError(
-            _now("%s stands where it did not stand before. Type the value.") % shown.REDACTED
+            _now("%(text)s stands where it did not stand before. Type the value.")
+            % {"text": shown.REDACTED}
         )
     return new
 

@@ -38,7 +38,11 @@ def text(site_name: str, worker: Any) -> str:
 def _line(site_name: str, worker: Any, task: Any) -> str:
     url = reverse("admin:txtasks_task_change", args=[task.pk], current_app=site_name)
     since = task.started_at
-    says = _("waits for its slot") if since is None else _("for %s") % span(worker.now - since)
+    says = (
+        _("waits for its slot")
+        if since is None
+        else _("for %(time)s") % {"time": span(worker.now - since)}
+    )
     call = shown.listed_call(task.listed_args, task.listed_kwargs, task.task_name)
     return format_html(
         '<a href="{}">{}</a> {} <span class="quiet">{}</span>',
