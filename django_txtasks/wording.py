@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 
 from django.utils import translation
-from django.utils.formats import number_format
+from django.utils.formats import date_format, number_format
 from django.utils.translation import gettext as _
 
 
@@ -42,7 +42,8 @@ def time_text(moment: datetime | None) -> str:
     """
     if moment is None:
         return _("a time that cannot be read")
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    # a format of Django, which a translation may change
+    return f"{date_format(moment, _('Y-m-d H:i:s'))} UTC"
 
 
 def seconds(number: float, places: int = 0) -> str:

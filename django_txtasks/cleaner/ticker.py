@@ -20,7 +20,7 @@ from django_txtasks.schedules import periodic as scheduling
 from django_txtasks.schedules import ticks as schedules
 from django_txtasks.schedules.status import ticks_between
 from django_txtasks.schedules.ticks import AHEAD, Scope, Written
-from django_txtasks.wording import time_text
+from django_txtasks.wording import in_english, time_text
 
 LOOK_SECONDS = 1.0
 """Seconds between looks for schedules that were added in the meantime."""
@@ -125,14 +125,14 @@ class Ticker:
 
     def _tell_change(self, scope: Scope, change: ClockChange) -> None:
         between = sorted([change.right, change.end])
+        with in_english():
+            times = {name: time_text(getattr(change, name)) for name in ("begin", "end", "right")}
         self._emit(
             signals.clock_set_forward if change.forward else signals.clock_set_back,
             database=self._alias,
-            begin=time_text(change.begin),
-            end=time_text(change.end),
             seconds=change.seconds,
             ticks=ticks_between(self._alias, scope, *between),
-            right=time_text(change.right),
+            **times,
         )
 
     def _bring_new(self) -> None:
