@@ -198,4 +198,5 @@ def _change(alias: str, cleaner: uuid.UUID, **changes: Any) -> bool:
 
 
 def _span(seconds: float) -> str:
-    return span(timedelta(seconds=min(seconds, MOST_SECONDS)))
+    size = next((one for one in (3600, 60) if seconds >= 2 * one), 1)
+    return span(timedelta(seconds=size * round(min(seconds, MOST_SECONDS) / size)))
