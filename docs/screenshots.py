@@ -111,6 +111,7 @@ def _working_day() -> Iterator[dict[str, str]]:
 
     from django_txtasks.lifecycle import operators
     from django_txtasks.models import Status, Task
+    from django_txtasks.overview import overview
 
     with transaction.atomic():
         orders = [Order.objects.create(customer=name) for name in ("Ada", "Bob", "Cleo", "Dan")]
@@ -131,6 +132,7 @@ def _working_day() -> Iterator[dict[str, str]]:
     try:
         _wait_until(lambda: Task.objects.in_state(Status.CLAIMED).count() == 3)
         dead = Task.objects.in_state(Status.DEAD).earliest("enqueued_at")
+        overview(max_age=0)  # the filters show its numbers
         yield {
             "tasks": "/admin/txtasks/task/",
             "dead-task": f"/admin/txtasks/task/{dead.pk}/change/",

@@ -85,7 +85,7 @@ def _visit(theme: str, directory: Path, pages: dict[str, str], chosen: Any) -> A
                 for name in chosen or pages:
                     scene.beat()
                     page.goto(address + pages[name])
-                    page.wait_for_load_state("networkidle")
+                    page.wait_for_function("document.fonts.status === 'loaded'")
                     picture = f"{theme}-{name}-{window}-{scheme}"
                     page.screenshot(path=directory / f"{picture}.png", full_page=True)
                     if browsing.is_too_wide(page):
