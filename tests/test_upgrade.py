@@ -132,6 +132,24 @@ def test_an_index_that_is_there_stays(second_database):
     assert made["txtasks_cause"]["columns"] == ["status", "queue_name", "cause"]
 
 
+class TasksElsewhere:
+    """A router that keeps the tasks out of ``second``."""
+
+    def allow_migrate(self, db, app_label, **hints):
+        return app_label != "txtasks" or db != "second"
+
+
+def test_a_database_without_tasks_is_migrated_too(second_database, settings):
+    """Django takes each migration there, too, and its operations do nothing."""
+    migrate("zero")
+    settings.DATABASE_ROUTERS = [TasksElsewhere()]
+    migrate()
+    assert not helpers.tables_of("second")
+    migrate("zero")
+    settings.DATABASE_ROUTERS = []
+    migrate()
+
+
 def test_the_tables_have_the_indexes_of_the_models_and_no_others(second_database):
     """MariaDB and MySQL know no index of a part of a table: there the index of tasks in lanes is left out."""
     migrate()
