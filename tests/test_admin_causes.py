@@ -96,6 +96,19 @@ def test_the_ranges_of_a_list_are_bounded(listed, monkeypatch):
     assert 0 < len(listed(exception="shop.Declined")[0]) <= 3
 
 
+def test_a_list_of_many_queues_says_that_there_are_more(listed, monkeypatch):
+    monkeypatch.setattr(by_cause, "MAX_PROBES", 4)
+    for number in range(6):
+        add(1, cause=5, queue=f"q{number}")
+    retrying = add(2, cause=5, status="pending")
+    found, text = listed(cause="5", state="dead")
+    assert len(found) == 4
+    assert "those of the first queues and causes" in text
+    found, text = listed(state="retrying")
+    assert found == retrying
+    assert "those of the first queues and causes" not in text
+
+
 def test_lists_of_failed_tasks_offer_the_causes(listed):
     add(2, cause=5)
     assert "?cause=5&amp;state=dead" in listed(state="dead")[1]

@@ -22,6 +22,7 @@ from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.operations import pages, slices, verbs
 from django_txtasks.operations.choice import Choice
 from django_txtasks.operations.slices import Order
+from django_txtasks.stats import by_cause
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 LIST = "/admin/txtasks/task/"
@@ -103,6 +104,17 @@ def test_many_tasks_are_asked_about(client, ann):
     assert sum(f"default · {one}" in html for one in ids) == 4  # five, if a request changes more
     assert "runs in queue default" in html and "within 10 minutes" in html
     assert states() == ["dead"] * 6 and not LogEntry.objects.exists()
+
+
+def test_a_cause_of_more_queues_than_a_list_reads_is_asked_about(client, ann, monkeypatch):
+    """Otherwise an action for all pages would change some of the tasks, and say nothing of the others."""
+    make(3, cause=7)
+    Task.objects.filter(pk__in=make(1, cause=7)).update(queue_name="other")
+    served()
+    monkeypatch.setattr(by_cause, "MAX_PROBES", 1)
+    html = send(client, query="?cause=7&state=dead").content.decode()
+    assert 'value="task"' in html
+    assert states() == ["dead"] * 4
 
 
 def test_an_action_that_cannot_be_undone_says_so(client, ann):

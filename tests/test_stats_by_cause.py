@@ -124,6 +124,31 @@ def test_probes_end_at_a_limit_and_the_answer_says_so(monkeypatch):
     assert 5 < len(found.causes) <= 10
 
 
+def test_a_cause_stays_in_the_list_though_a_task_of_it_ends_in_the_meantime(monkeypatch):
+    add(3, cause=7)
+    add(1, cause=7, status="pending", day=4)
+    read = by_cause.sizes_of
+
+    def sizes_of(alias, places):
+        found = list(read(alias, places))
+        Task.objects.filter(status="pending").delete()
+        return found
+
+    monkeypatch.setattr(by_cause, "sizes_of", sizes_of)
+    (one,) = causes().causes
+    assert (one.dead, one.retrying) == (3, 1)
+    assert Task.objects.get(pk=one.sample).status == "dead"
+
+
+def test_the_numbers_of_a_cause_say_that_not_all_queues_were_read(monkeypatch):
+    for number in range(5):
+        add(1, cause=1, queue=f"q{number}")
+    assert by_cause.numbers_of(1)["dead"] == (5, False)
+    monkeypatch.setattr(by_cause, "MAX_PROBES", 3)
+    assert by_cause.numbers_of(1)["dead"] == (3, True)
+    assert by_cause.numbers_of(1)["pending"] == (0, True)
+
+
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="the others have no such settings")
 def test_the_settings_of_the_reads_end_with_them():
     """Otherwise the other statements of the caller's transaction would read in order, too."""

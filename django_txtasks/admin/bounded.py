@@ -68,6 +68,10 @@ class ReadOrder:
         sql = f"SELECT {columns} FROM {table}{forced}{conditions} ORDER BY {order} LIMIT {limit}"  # noqa: S608
         return sql, params
 
+    def leaves_out(self, alias: str) -> bool:
+        """Return True if rows may be left out, although fewer than the limit were read."""
+        return False
+
     def _conditions(self, vendor: str) -> tuple[str, list[Any]]:
         parts: list[str] = [self.where] if self.where else []
         params: list[Any] = []
@@ -176,8 +180,11 @@ def first_rows(
 
 
 def has_more_rows(queryset: QuerySet[Any], order: ReadOrder) -> bool:
-    """Return True if the queryset has rows beyond the first ``MAX_ROWS`` in an order."""
-    return first_rows(queryset, order, MAX_ROWS + 1).order_by().count() > MAX_ROWS
+    """Return True if the queryset has, or may have, rows beyond the first ``MAX_ROWS`` in an order."""
+    return (
+        order.leaves_out(queryset.db)
+        or first_rows(queryset, order, MAX_ROWS + 1).order_by().count() > MAX_ROWS
+    )
 
 
 def following_indexes(alias: str) -> AbstractContextManager[None]:

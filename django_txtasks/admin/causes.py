@@ -52,6 +52,9 @@ class CauseOrder(ReadOrder):
     exception: str = ""
     state: Status | None = None
     _places: dict[str, list[tuple[str, str, int, int]]] = field(default_factory=dict, compare=False)
+    _cut: set[str] = field(
+        default_factory=set, compare=False
+    )  # databases that may have more ranges
 
     def as_sql(
         self, connection: Any, table: str, columns: str, limit: int
@@ -70,6 +73,11 @@ class CauseOrder(ReadOrder):
             parts = " UNION ALL ".join([f"SELECT * FROM ({part}) AS part"] * len(places))  # noqa: S608
         return f"SELECT * FROM ({parts}) AS parts LIMIT {limit}", values  # noqa: S608
 
+    def leaves_out(self, alias: str) -> bool:
+        """Return True if there may be more ranges than the list reads."""
+        self._read_places(alias)
+        return alias in self._cut
+
     def _read_places(self, alias: str) -> list[tuple[str, str, int, int]]:
         """Return status, queue, lowest and highest cause of each range; they are read once."""
         if alias not in self._places:
@@ -82,15 +90,17 @@ class CauseOrder(ReadOrder):
 
     def _ranges(self, alias: str) -> Iterator[tuple[Status, str, int, int]]:
         """Yield at most ``by_cause.MAX_PROBES`` ranges, so that each database can read them in one statement."""
-        if self.exception:
-            wanted = set(fingerprints(alias, self.exception))
-            for status, queue, cause in by_cause.places_of(alias)[0]:
-                if cause in wanted:
-                    yield status, queue, cause, cause
-            return
-        low, high = (_LOWEST, -_LOWEST - 1) if self.cause is None else (self.cause, self.cause)
-        for status, queue in by_cause.queues_of(alias):
-            yield status, queue, low, high
+        first = self.state if self.state in by_cause.STATES else Status.DEAD
+        wanted = set(fingerprints(alias, self.exception)) if self.exception else None
+        places, is_cut = by_cause.places_of(alias, None if wanted is not None else 0, first)
+        if is_cut:
+            self._cut.add(alias)
+        for status, queue, cause in places:
+            if wanted is None:
+                low, high = (_LOWEST, -_LOWEST - 1) if self.cause is None else (self.cause,) * 2
+                yield status, queue, low, high
+            elif cause in wanted:
+                yield status, queue, cause, cause
 
 
 def order_of_list(chosen: Mapping[str, Any]) -> ReadOrder:

@@ -159,9 +159,10 @@ def causes(limit: int = 50, using: str = "default") -> Causes:
 
 def numbers_of(cause: int, using: str = "default") -> dict[Status, tuple[int, bool]]:
     """Return by state the number of tasks of one cause, and whether there are more; pending tasks are retried."""
-    numbers = dict.fromkeys(STATES, (0, False))
     with only_reading(using, STATEMENT_TIMEOUT):
-        for size in sizes_of(using, places_of(using, cause)[0]):
+        places, is_cut = places_of(using, cause)
+        numbers = dict.fromkeys(STATES, (0, is_cut))
+        for size in sizes_of(using, places):
             number, is_capped = numbers[size.place.status]
             numbers[size.place.status] = (number + size.number, is_capped or size.is_capped)
     return numbers
@@ -172,18 +173,22 @@ def queues_of(alias: str) -> list[tuple[Status, str]]:
     return [(place.status, place.queue) for place in places_of(alias, 0)[0]]
 
 
-def places_of(alias: str, cause: int | None = None) -> tuple[list[Place], bool]:
+def places_of(
+    alias: str, cause: int | None = None, first: Status = Status.DEAD
+) -> tuple[list[Place], bool]:
     """Return the places of all causes, or of one, by state, queue and cause, and whether there may be more.
+
+    The places begin with the state ``first``, in the order of ``STATES``.
 
     The places of one cause are all queues with failed tasks. Held tasks without a cause have not failed, so they
     are left out.
     """
     if connections[alias].vendor == "postgresql":
         sql = statements.ALL_CAUSES if cause is None else statements.ALL_QUEUES
-        found = fetch(alias, sql, most=MAX_PROBES)
+        found = fetch(alias, sql, most=MAX_PROBES, first=first.value)
         return [*_places(found, cause)], len(found) == MAX_PROBES
     probes = _Probes(alias)
-    return [*_walk(probes, cause)], not probes.are_left
+    return [*_walk(probes, cause, first)], not probes.are_left
 
 
 def _places(rows: Iterable[tuple[Any, ...]], cause: int | None) -> Iterator[Place]:
@@ -197,8 +202,8 @@ def _places(rows: Iterable[tuple[Any, ...]], cause: int | None) -> Iterator[Plac
     yield from queues
 
 
-def _walk(probes: _Probes, cause: int | None) -> Iterator[Place]:
-    for status in STATES:
+def _walk(probes: _Probes, cause: int | None, first: Status) -> Iterator[Place]:
+    for status in STATES[STATES.index(first) :]:
         queue = ""
         while probes.are_left and (queue := probes.queue_after(status, queue)):
             if cause is not None:
@@ -289,9 +294,9 @@ def _measured(alias: str, sizes: Iterable[Size]) -> list[_Measured]:
     measured = []
     for (queue, fingerprint), found in by_cause.items():
         ids = {one for size in found for one in (size.first, size.last)}
-        if not ids <= rows.keys():  # a task was retried in the meantime
+        outer = [rows[one] for one in ids & rows.keys()]  # a task may have ended in the meantime
+        if not outer:
             continue
-        outer = [rows[one] for one in ids]
         outer.sort(key=lambda row: (row.run_after or LONG_AGO, row.pk))
         counts = {size.place.status: size.number for size in found}
         numbers = [counts.get(status, 0) for status in STATES]

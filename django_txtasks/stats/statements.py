@@ -8,7 +8,7 @@ NEXT_CAUSE = """
      WHERE <failed> status = %(status)s AND queue_name = %(queue)s AND cause >= %(cause)s ORDER BY cause LIMIT 1
 """
 # Loose scans of PostgreSQL, each step one probe: it takes longer to plan a statement than to probe.
-_FIRST = f"SELECT <columns> FROM txtasks_task WHERE {FAILED} AND status >= 'dead' ORDER BY <columns> LIMIT 1"
+_FIRST = f"SELECT <columns> FROM txtasks_task WHERE {FAILED} AND status >= %(first)s ORDER BY <columns> LIMIT 1"
 _WALK = f"""
     WITH RECURSIVE places AS (({_FIRST})
         UNION ALL
