@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import causes
 from django_txtasks.admin.confirming import MAX_IN_REQUEST, Chosen
-from django_txtasks.admin.filters import RETRYING
+from django_txtasks.admin.numbers import RETRYING
 from django_txtasks.bulk import NAME, ordering
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry

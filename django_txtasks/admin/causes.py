@@ -13,7 +13,8 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import links, shown
 from django_txtasks.admin.bounded import ReadOrder, order_of_tasks
-from django_txtasks.admin.filters import RETRYING, ChoiceFilter
+from django_txtasks.admin.filters import ChoiceFilter
+from django_txtasks.admin.numbers import RETRYING
 from django_txtasks.models import Status
 from django_txtasks.stats import by_cause
 from django_txtasks.wording import whole

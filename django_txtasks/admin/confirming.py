@@ -16,7 +16,7 @@ from django_txtasks.admin.bounded import (
     has_more_rows,
 )
 from django_txtasks.admin.causes import order_of_list
-from django_txtasks.admin.filters import RETRYING
+from django_txtasks.admin.numbers import RETRYING
 from django_txtasks.models import Status, Task
 
 MAX_LISTED_TASKS = 20

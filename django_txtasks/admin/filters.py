@@ -13,19 +13,16 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin.numbers import by_queue, by_state, with_numbers
+from django_txtasks.admin.numbers import RETRYING, by_queue, by_state, with_numbers
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
 from django_txtasks.models import DatabaseNow, Lane, Outcome, Status, TaskQuerySet
-from django_txtasks.overview import counting
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
 MOST_LANES = 50
 """Highest number of lanes in the filter."""
-RETRYING = counting.RETRYING
-"""Choice for pending tasks whose last attempt has failed."""
 UNKNOWN = "@unknown"
 """Choice for names that no setting and no installed app has. A queue name never contains "@"."""
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, connections
 
-from django_txtasks.admin.glance.words import number
 from django_txtasks.models import Status, Task
-from django_txtasks.overview import Count, Overview, QueueFigures, overview
-from django_txtasks.overview.counting import RETRYING
 
+if TYPE_CHECKING:
+    from django_txtasks.overview import Count, Overview, QueueFigures
+
+RETRYING = "retrying"
+"""State of pending tasks whose last attempt has failed, for people."""
 MAX_AGE_SECONDS = 60.0
 """Age up to which numbers are shown again. A process without numbers reads an overview."""
 
@@ -24,6 +26,8 @@ def with_numbers(
     Args:
         numbers: a function from an overview to counts, by the choice's label.
     """
+    from django_txtasks.admin.glance.words import number  # imported by lists alone
+
     found = _overview(changelist.queryset.db) if issubclass(changelist.model, Task) else None
     counts = {} if found is None else numbers(found)
     for one in choices:
@@ -60,6 +64,8 @@ def _of_queue(queue: QueueFigures, state: str | None) -> Count | int:
 
 def _overview(alias: str) -> Overview | None:
     """Return an overview; None if the database does not answer, because the list is useful without it."""
+    from django_txtasks.overview import overview  # imported by lists alone
+
     try:
         return overview(alias, max_age=MAX_AGE_SECONDS)
     except DatabaseError:

@@ -397,3 +397,7 @@ SELECT id, CAST(finished_at AS char) AS until, COALESCE((SELECT FALSE
     ORDER BY finished_at
     LIMIT %(limit)s OFFSET %(left)s) old
     ORDER BY finished_at;
+
+SELECT %s AS `a`
+    FROM `txtasks_rawstat`
+    LIMIT 1;

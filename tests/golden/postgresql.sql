@@ -478,3 +478,7 @@ SELECT id, CAST(finished_at AS text) AS until, COALESCE((SELECT FALSE
     ORDER BY finished_at
     LIMIT $2 OFFSET $3) old
     ORDER BY finished_at;
+
+SELECT %s AS "a"
+    FROM "txtasks_rawstat"
+    LIMIT 1;
