@@ -30,7 +30,7 @@ from django_txtasks.counts.tally import Tally
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.lanes.status import waiting_in
 from django_txtasks.lifecycle import pausing
-from django_txtasks.metrics import exposition, kept, names, samples
+from django_txtasks.metrics import access, exposition, kept, names, samples
 from django_txtasks.metrics.collector import Collector
 from django_txtasks.models import Cleaner, Schedule, Status, Task, Worker
 from django_txtasks.overview import Count
@@ -283,6 +283,7 @@ def test_in_a_test_case_nothing_is_kept(monkeypatch):
 
 
 def test_while_one_thread_reads_the_others_wait_for_it(monkeypatch):
+    monkeypatch.setattr(kept, "WAIT_SECONDS", helpers.PATIENCE)
     reads, may_go_on = [], threading.Event()
 
     def read(alias):
@@ -303,6 +304,32 @@ def test_while_one_thread_reads_the_others_wait_for_it(monkeypatch):
         one.join(helpers.PATIENCE)
     assert len(reads) == 1
     assert len(found) == 3
+
+
+def test_no_request_waits_for_long_for_the_read_of_another(monkeypatch):
+    """Otherwise each scrape of a database that hangs would keep one more thread of the site."""
+    monkeypatch.setattr(kept, "WAIT_SECONDS", 0.01)
+    is_reading, may_go_on, answers = threading.Event(), threading.Event(), []
+
+    def read(alias):
+        is_reading.set()
+        assert may_go_on.wait(helpers.PATIENCE)
+        return [samples.Sample("txtasks_slots", 1, {})]
+
+    def ask():
+        answers.append(access._answer(["default"]))
+
+    monkeypatch.setattr(kept, "samples_of", read)
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    threads[0].start()
+    assert is_reading.wait(helpers.PATIENCE)
+    threads[1].start()
+    helpers.wait_until(lambda: answers)
+    assert answers[0][0] == 503 and "another request still reads" in answers[0][1]
+    may_go_on.set()
+    for one in threads:
+        one.join(helpers.PATIENCE)
+    assert answers[1][0] == 200
 
 
 # -- who may read -----------------------------------------------------------------------------------

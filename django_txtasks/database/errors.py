@@ -40,7 +40,7 @@ _VALUE_OF_MARIADB = re.compile(r"((?i:value|entry)):? '.*'( for (?:column|key)|\
 
 
 class TookTooLong(OperationalError):
-    """The statements of a scan together took longer than the limit of a scan."""
+    """Several statements together took longer than their limit."""
 
 
 def is_repeatable(error: BaseException) -> bool:

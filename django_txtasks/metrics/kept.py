@@ -6,12 +6,15 @@ import threading
 import time
 from typing import NamedTuple
 
+from django_txtasks.database.errors import TookTooLong
 from django_txtasks.database.transactions import is_in_test_case
 from django_txtasks.forks import register_at_fork
 from django_txtasks.metrics.samples import Sample, samples_of
 
 MAX_AGE_SECONDS = 15.0
 """Age from which values are read anew."""
+WAIT_SECONDS = 5.0
+"""Longest time that a request waits for the read of another, so that a slow database keeps few threads waiting."""
 
 
 class _Kept(NamedTuple):
@@ -40,9 +43,14 @@ def samples(alias: str) -> list[Sample]:
     """
     if is_in_test_case(alias):
         return list(samples_of(alias))
-    with _reading.setdefault(alias, threading.Lock()):
+    lock = _reading.setdefault(alias, threading.Lock())
+    if not lock.acquire(timeout=WAIT_SECONDS):
+        raise TookTooLong("another request still reads the metrics")
+    try:
         now = time.monotonic()
         last = _kept.get(alias)
         if last is None or now - last.read_at >= MAX_AGE_SECONDS:
             last = _kept[alias] = _Kept(list(samples_of(alias)), now)
         return last.samples
+    finally:
+        lock.release()
