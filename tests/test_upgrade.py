@@ -132,6 +132,13 @@ def test_an_index_that_is_there_stays(second_database):
     assert made["txtasks_cause"]["columns"] == ["status", "queue_name", "cause"]
 
 
+@pytest.mark.skipif(connection.vendor != "mysql", reason="others read without the index")
+def test_without_the_index_the_error_says_what_to_do(second_database):
+    migrate("0002")
+    with pytest.raises(CommandError, match=r"run 'manage\.py migrate'"):
+        call_command("txtasks_status", database="second", verbosity=0)
+
+
 class TasksElsewhere:
     """A router that keeps the tasks out of ``second``."""
 

@@ -25,9 +25,9 @@ _GRANT = (
     "The database user lacks a privilege on the tables of django_txtasks: "
     "grant it SELECT, INSERT, UPDATE and DELETE, then it goes on by itself."
 )
-# PostgreSQL: undefined table, undefined column; MariaDB/MySQL: the same
+# PostgreSQL: undefined table, undefined column; MariaDB/MySQL: the same, and undefined index
 _REMEDIES = {
-    **dict.fromkeys(["42P01", "42703", 1146, 1054], _MIGRATE),
+    **dict.fromkeys(["42P01", "42703", 1146, 1054, 1176], _MIGRATE),
     **dict.fromkeys(["42501", 1142, 1143], _GRANT),
 }
 _SQLITE_REMEDIES = {"no such table": _MIGRATE, "no such column": _MIGRATE}
