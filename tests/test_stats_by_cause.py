@@ -80,7 +80,7 @@ def test_dead_tasks_without_a_cause_are_one_entry_and_held_ones_have_not_failed(
     assert one.as_json()["fingerprint"] is None
 
 
-def test_a_cause_names_the_release_that_was_the_newest_when_its_first_task_was_due():
+def test_a_cause_names_the_release_that_was_the_newest_when_its_first_task_ran():
     for day, release in ((1, "1.0"), (3, "1.1"), (5, "1.2")):
         EndedWorker.objects.create(
             id=uuid.uuid4(), host="x", pid=1, release=release,
@@ -90,6 +90,8 @@ def test_a_cause_names_the_release_that_was_the_newest_when_its_first_task_was_d
     add(1, cause=1, day=6)
     (one,) = causes().causes
     assert one.since == "1.1"
+    Task.objects.update(started_at="2026-01-07 00:00Z")  # the tasks waited for a deploy
+    assert causes().causes[0].since == "1.2"
     EndedWorker.objects.all().delete()
     assert causes().causes[0].since == ""
 

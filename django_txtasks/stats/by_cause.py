@@ -55,7 +55,8 @@ class Cause:
         first, last: the earliest and the latest time at which one of these tasks was due; None = Python cannot
             read it.
         sample: id of the task that was due last.
-        since: the release that was the newest at ``first``; empty = unknown.
+        since: the release that was the newest when the last attempt of the task that was due ``first`` began;
+            empty = unknown.
     """
 
     fingerprint: int | None
@@ -289,7 +290,9 @@ def _measured(alias: str, sizes: Iterable[Size]) -> list[_Measured]:
     every = {
         one for found in by_cause.values() for size in found for one in (size.first, size.last)
     }
-    tasks = Task.objects.using(alias).filter(pk__in=every).only("task_name", "run_after")
+    tasks = (
+        Task.objects.using(alias).filter(pk__in=every).only("task_name", "run_after", "started_at")
+    )
     rows = {row.pk: row for row in tasks}
     measured = []
     for (queue, fingerprint), found in by_cause.items():
@@ -307,7 +310,7 @@ def _measured(alias: str, sizes: Iterable[Size]) -> list[_Measured]:
 
 def _cause(one: _Measured, error: tuple[str, str], releases: Sequence[Deploy]) -> Cause:
     dead, held, retrying = one.numbers
-    begin = one.oldest.run_after or LONG_AGO
+    begin = one.oldest.started_at or one.oldest.run_after or LONG_AGO
     return Cause(
         one.fingerprint, one.queue, one.newest.task_name, *error, dead, retrying, held,
         one.is_capped, one.oldest.run_after, one.newest.run_after, one.newest.pk,
