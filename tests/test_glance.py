@@ -104,6 +104,17 @@ def test_numbers_lead_to_their_lists(client):
         assert client.get(link).status_code == 200
 
 
+def test_a_queue_that_is_behind_leads_to_its_due_tasks(client):
+    queues, names = ["default"], [KNOWN]
+    Worker.objects.create(
+        id=uuid.uuid4(), host="x", pid=1, queues=queues, task_names=names, threads=1, lease=15
+    )
+    task(run_after=timezone.now() - timedelta(hours=1))
+    text = page(client)
+    assert "Queue default is behind" in text
+    assert 'class="txg-act" href="/admin/txtasks/task/?due=due&amp;queue=default"' in text
+
+
 def test_foreign_text_is_escaped(client, txtasks):
     worker = Worker.objects.create(
         id=uuid.uuid4(), host=MARKUP, pid=1, queues=[MARKUP], threads=1, lease=15.0, release=MARKUP

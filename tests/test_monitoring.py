@@ -177,6 +177,20 @@ def test_the_verdict_comes_first(rows):
     assert found["verdict"] == found["problems"][0] == lines[0]
 
 
+def test_the_verdict_of_a_backlog_names_the_queue_and_its_slots(rows):
+    worker = a_worker()
+    old = now_utc() - timedelta(hours=1)
+    handle = tasks.note.using(run_after=old).enqueue()
+    Worker.objects.filter(pk=worker).update(running=1)
+    said = status()
+    assert "Queue default is behind: 1 task waits, the oldest for 1 h." in said
+    assert "Its workers use 1 of 1 slots" in said and "A task has been due" not in said
+    Task.objects.filter(pk=handle.id).update(
+        attempt=2**31 - 1
+    )  # the row is the reason, not the slots
+    assert "A task has been due for 360" in status()
+
+
 def a_worker(queues=("default", "mail"), names=("probe.tasks.note", "probe.tasks.mail")):
     return workers.register(
         "default", queues=list(queues), task_names=names, threads=1, listening=None,

@@ -247,10 +247,13 @@ def test_a_paused_queue_is_a_problem_once_tasks_wait_in_it(well):
 
 
 def test_a_queue_without_a_worker(well, txtasks):
-    txtasks(queues=["default", "mail"])
+    txtasks(queues=["default", "mail", "a b"])
     rows(1, queue_name="mail")
     (problem,) = now().problems
     assert problem.text.startswith("No living worker serves queue mail. 1 task waits")
+    assert problem.text.endswith(" Start a worker: manage.py runworkers --queue mail.")
+    Task.objects.update(queue_name="a b")
+    assert now().problems[0].text.endswith(" Start a worker: manage.py runworkers --queue 'a b'.")
 
 
 def test_a_name_that_no_worker_declares(well):
@@ -274,6 +277,32 @@ def test_silent_workers_and_several_releases(well):
 def test_workers_that_no_hint_reaches(well):
     Worker.objects.update(listening=False)
     assert names_of_problems() == ["nobody_listens"]
+
+
+def test_a_queue_with_too_few_workers_is_behind(well):
+    rows(2, due=-timedelta(seconds=5))
+    Worker.objects.update(running=3)
+    assert names_of_problems() == []
+    rows(1, due=-timedelta(hours=2))
+    (problem,) = now().problems
+    assert problem.text == (
+        "Queue default is behind: 3 tasks wait, the oldest for 2 h. Its workers use 3 of 4 slots; if these are "
+        "too few, start more workers."
+    )
+    assert (problem.name, problem.subject, problem.is_warning) == ("queue_behind", "default", True)
+
+
+def test_a_queue_with_tasks_in_lanes_is_behind_if_no_slot_is_free(well, txtasks):
+    txtasks(lanes={"mailgun": {"rate": "1/h"}})
+    rows(1, due=-timedelta(hours=2), lane="mailgun")
+    assert names_of_problems() == []
+    Worker.objects.update(running=4)
+    assert names_of_problems() == ["queue_behind"]
+
+
+def test_a_queue_whose_tasks_no_worker_declares_is_not_behind(well):
+    rows(1, due=-timedelta(hours=2), task_name="gone.tasks.run")
+    assert names_of_problems() == ["undeclared_names"]
 
 
 def test_a_full_lane_in_which_tasks_wait(well, txtasks):

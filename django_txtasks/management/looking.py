@@ -10,6 +10,7 @@ from django.db import DatabaseError
 
 from django_txtasks.conf import get_config
 from django_txtasks.database.errors import is_timeout
+from django_txtasks.inspection.late import Late
 from django_txtasks.inspection.status import QueueStatus, Snapshot, snapshot
 from django_txtasks.overview import Count, Overview, QueueFigures
 from django_txtasks.overview.counting import STATES, Cell
@@ -65,12 +66,19 @@ def _problems(now: Snapshot, found: Overview | None) -> Iterator[str]:
     if found is None:
         yield "The database answers slowly: not all of its problems are known."
     yield from (one.text for one in every if not one.is_warning)
-    for late in now.late[:MOST_NAMED]:
+    behind = {one.subject for one in every if one.name == "queue_behind"}
+    all_late = [one for one in now.late if not (one.queue in behind and _is_next(one))]
+    for late in all_late[:MOST_NAMED]:
         yield f"A task has been due for {late.seconds:.0f} s: {late}"
-    if len(now.late) > MOST_NAMED:
-        yield f"More queues have such a task: {len(now.late) - MOST_NAMED:,}."
+    if len(all_late) > MOST_NAMED:
+        yield f"More queues have such a task: {len(all_late) - MOST_NAMED:,}."
     if now.dead:
         is_capped = any("dead" in queue.capped for queue in now.queues.values())
         noun = "dead task" if now.dead == 1 else "dead tasks"
         yield f"Waiting for a person: {Count(now.dead, is_capped)} {noun}."
     yield from (one.text for one in every if one.is_warning)
+
+
+def _is_next(late: Late) -> bool:
+    """Return True if a task waits only for a free slot."""
+    return {one.gate for one in late.reasons} <= {"next", "slots"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 MANY_DEAD = 20
 LATELY = timedelta(hours=1)
 """A cause is a problem if ``MANY_DEAD`` tasks are dead because of it, one of them due within this time."""
+LATE_AFTER = timedelta(minutes=1)
+"""A queue is behind if its oldest due task has waited for longer, and no limit of a lane can be the reason."""
 LONGEST_LIST = 3
 """Number of names that a sentence lists."""
 
@@ -68,8 +71,17 @@ _PAUSED = ngettext_lazy(
     "number",
 )
 _UNSERVED = ngettext_lazy(
-    "No living worker serves queue %(queue)s. %(count)s task waits, the oldest for %(oldest)s.",
-    "No living worker serves queue %(queue)s. %(count)s tasks wait, the oldest for %(oldest)s.",
+    "No living worker serves queue %(queue)s. %(count)s task waits, the oldest for %(oldest)s. Start a worker: "
+    "manage.py runworkers --queue %(name)s.",
+    "No living worker serves queue %(queue)s. %(count)s tasks wait, the oldest for %(oldest)s. Start a worker: "
+    "manage.py runworkers --queue %(name)s.",
+    "number",
+)
+_BEHIND = ngettext_lazy(
+    "Queue %(queue)s is behind: %(count)s task waits, the oldest for %(oldest)s. Its workers use %(used)s of "
+    "%(slots)s slots; if these are too few, start more workers.",
+    "Queue %(queue)s is behind: %(count)s tasks wait, the oldest for %(oldest)s. Its workers use %(used)s of "
+    "%(slots)s slots; if these are too few, start more workers.",
     "number",
 )
 _LANE = ngettext_lazy(
@@ -143,7 +155,13 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
             pause = {"by": queue.pause.by or "?", "pause": since, "why": why}
             yield Problem("paused_queue", _PAUSED, {**waits, **pause}, queue.name)
     elif queue.due and not queue.workers and _is_sure(found):
-        yield Problem("unserved_queue", _UNSERVED, waits, queue.name)
+        name = shlex.quote(queue.name)
+        yield Problem("unserved_queue", _UNSERVED, {**waits, "name": name}, queue.name)
+    elif queue.workers and queue.due and not queue.undeclared and waits["oldest"] > LATE_AFTER:
+        used = _used_slots(queue, found)
+        if used == queue.slots or not queue.in_lanes:
+            slots = {"used": used, "slots": queue.slots}
+            yield Problem("queue_behind", _BEHIND, {**waits, **slots}, queue.name, is_warning=True)
     if queue.undeclared:
         names = {"queue": queue.name, **_listed(sorted(queue.undeclared))}
         yield Problem("undeclared_names", _UNDECLARED, names, queue.name)
@@ -152,6 +170,12 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
 def _is_sure(found: Overview) -> bool:
     """Return True if workers are alive, and all of them are known."""
     return any(one.is_alive for one in found.workers) and not found.has_more_workers
+
+
+def _used_slots(queue: QueueFigures, found: Overview) -> int:
+    """Return how many slots of the workers of a queue are in use. Their rows may be older than the claims."""
+    serving = (one for one in found.workers if one.is_alive and queue.name in one.queues)
+    return min(queue.slots, max(queue.running, sum(one.running for one in serving)))
 
 
 def _of_causes(found: Overview) -> Iterator[Problem]:

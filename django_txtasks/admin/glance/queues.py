@@ -85,6 +85,8 @@ def problem(one: Problem, user: Any, links: Links) -> ShownProblem:
     elif one.name in ("unserved_queue", "undeclared_names"):
         url = links.tasks(state=Status.PENDING, queue=one.subject)
         link = _("Look at these tasks")
+    elif one.name == "queue_behind":
+        url, link = links.tasks(due="due", queue=one.subject), _("Look at these tasks")
     elif one.name == "failing_cause":
         url = links.tasks(state=Status.DEAD, **({"cause": one.subject} if one.subject else {}))
         link = _("Look at this cause")
