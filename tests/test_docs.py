@@ -56,7 +56,15 @@ pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FOR_PEOPLE = {"sh", "text", "ini", "json", "html", "mermaid", "postgresql"}  # the last by test_upgrade
+FOR_PEOPLE = {
+    "sh",
+    "text",
+    "ini",
+    "json",
+    "html",
+    "mermaid",
+    "postgresql",
+}  # the last by test_upgrade
 PLAYED = {"python", "sql", "console"}
 PRINTED_BROKER = "amqp://guest:guest@localhost:5672/"
 ON_POSTGRES = {"hints.md"}  # its SQL is PostgreSQL's

@@ -13,10 +13,13 @@ from django.db import DatabaseError, connection, transaction
 from probe import tasks
 
 from django_txtasks import enqueue_many, operations, signals
+from django_txtasks.bulk import NAME, ordering
 from django_txtasks.exceptions import InvalidChoice
 from django_txtasks.lifecycle import operators
 from django_txtasks.models import FinishedTask, Status, Task
 from django_txtasks.operations import choice, pages, slices, verbs
+from django_txtasks.operations.choice import Choice
+from django_txtasks.operations.slices import Order
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -187,6 +190,17 @@ def test_since_is_a_time_too():
     now = datetime.now(timezone.utc)
     make(2)
     assert operations.discard(since=now - timedelta(hours=1)).changed == 2
+
+
+def test_filters_leave_the_changes_of_other_people_unless_they_name_them(small):
+    change = Order(name="hold", choice=Choice(), alias="default", status=Status.PENDING)
+    other = ordering.enqueue(change, "default", 1)
+    note = tasks.note.enqueue()
+    assert operations.hold(queue="default").changed == 1
+    assert {str(row.pk): row.status for row in Task.objects.all()} == {
+        str(other.id): "pending", str(note.id): "held",
+    }  # fmt: skip
+    assert operations.cancel(task=NAME).changed == 1
 
 
 def test_a_limit_takes_those_that_were_due_first(small):

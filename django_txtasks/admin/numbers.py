@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, connections
@@ -47,7 +48,7 @@ def by_state(found: Overview) -> dict[str, Count | int]:
 
 
 def by_queue(found: Overview, state: str | None) -> dict[str, Count | int]:
-    """Return the number of tasks in a state of each queue; without a state, of due tasks."""
+    """Return the number of tasks in a state of each queue; without a state, of all live tasks."""
     return {one.name: _of_queue(one, state) for one in found.queues}
 
 
@@ -56,10 +57,11 @@ def _of_queue(queue: QueueFigures, state: str | None) -> Count | int:
         return queue.due + queue.later
     if state == Status.CLAIMED:
         return queue.running
-    count: Count = (
-        getattr(queue, state) if state in (Status.DEAD, Status.HELD, RETRYING) else queue.due
-    )
-    return count
+    if state in (Status.DEAD, Status.HELD, RETRYING):
+        count: Count = getattr(queue, state)
+        return count
+    waiting = queue.due + queue.later + queue.dead + queue.held
+    return replace(waiting, number=waiting.number + queue.running)
 
 
 def _overview(alias: str) -> Overview | None:

@@ -234,8 +234,8 @@ class TaskPages(OneTask):
 
     @admin.display(description=_("task"))
     def name(self, task: Any) -> str:
-        """Show the function's name, with the first characters of the id. The row's link has the whole id."""
-        return self._name(task, str(task.pk)[:SHORT_ID])
+        """Show the function's name, with the last characters of the id: the first ones are the time."""
+        return self._name(task, f"…{str(task.pk)[-SHORT_ID:]}")
 
     @admin.display(description=_("task"))
     def full_name(self, task: Any) -> str:

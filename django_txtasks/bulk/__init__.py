@@ -14,7 +14,7 @@ from django_txtasks.declarations import registry
 from django_txtasks.declarations.declaring import declaration_of
 from django_txtasks.functions import TaskFunction
 
-NAME = "django_txtasks.bulk"
+NAME = "django_txtasks.bulk"  # also in ``operations.pages``, which not every process imports
 
 
 def _bulk(

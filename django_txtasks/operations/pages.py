@@ -70,6 +70,11 @@ _ENDED_OF_IDS = """
 """
 
 
+BULK = "django_txtasks.bulk"
+"""Name of the task that changes many tasks for a person. Filters leave it out, unless they name it: otherwise the
+change of one person would end that of another."""
+
+
 class Row(NamedTuple):
     """A task that may be chosen.
 
@@ -205,7 +210,7 @@ class Walk:
         return (
             row.is_known
             and choice.queue in (None, row.queue)
-            and choice.task in (None, row.task)
+            and (row.task != BULK if choice.task is None else row.task == choice.task)
             and choice.cause in (None, row.cause)
             and choice.lane in (None, row.lane)
             and (choice.error is None or has_error(row.errors, choice.error))
