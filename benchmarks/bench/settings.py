@@ -4,3 +4,4 @@ from settings import *  # noqa: F403
 from settings import INSTALLED_APPS
 
 INSTALLED_APPS = [*INSTALLED_APPS, "bench"]
+ROOT_URLCONF = "bench.urls"

@@ -71,8 +71,8 @@ def _forget() -> None:
     """Forget what this package keeps for some seconds, so that each request reads anew."""
     if overview := sys.modules.get("django_txtasks.overview"):
         overview._forget()
-    if metrics := sys.modules.get("django_txtasks.metrics"):
-        metrics.forget()
+    if kept := sys.modules.get("django_txtasks.metrics.kept"):
+        kept.forget()
 
 
 @contextmanager

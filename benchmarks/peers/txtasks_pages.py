@@ -86,7 +86,7 @@ LISTS = {
         "", "?p=3", "?q=task_7", "?outcome=succeeded", "?outcome=discarded", "?queue=queue_3",
         "?task=shop.tasks.task_7",
     ],
-    "worker": [""], "cleaner": [""], "endedworker": [""], "pausedqueue": [""], "lane": [""], "schedule": [""],
+    "worker": [""], "cleaner": [""], "pausedqueue": [""], "lane": [""], "schedule": [""],
     "batch": [""],
 }  # fmt: skip
 
@@ -144,7 +144,7 @@ def visit(repeat: str, path: str) -> None:
     urls += [f"/admin/txtasks/task/{one.pk}/change/" for one in (dead, running) if one]
     urls += [f"/admin/txtasks/finishedtask/{done.pk}/change/"] if done else []
     urls += [f"/admin/txtasks/task/?cause={dead.cause}"] if dead else []
-    glance = ["/admin/txtasks/overview/", "/admin/txtasks/overview/?fragment=1"]
+    glance = ["/metrics", "/admin/txtasks/overview/", "/admin/txtasks/overview/?fragment=1"]
     found = pages.opened(
         [*glance, *urls], int(repeat), counts_rows=connection.vendor == "postgresql"
     )
