@@ -63,7 +63,10 @@ def make(count, status="dead", function=tasks.note, **columns):
 def claimed(count=1):
     ids = make(count, "pending")
     Task.objects.filter(pk__in=ids).update(
-        status="claimed", worker=uuid.uuid4(), claimed_at=datetime.now(timezone.utc), attempt=1
+        status="claimed",
+        worker=uuid.uuid4(),
+        claimed_at=datetime.now(timezone.utc) - timedelta(seconds=1),
+        attempt=1,
     )
     return ids
 

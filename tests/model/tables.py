@@ -118,6 +118,9 @@ class Tables:
         row.leave("dead" if arrow == "bury" else "pending")
         if arrow in ("retry", "snooze"):
             row.due = not later
+        if arrow == "release" and later:  # the arguments do not fit: it waits, and nothing counts
+            row.due = False
+            row.note_error()
         row.snoozes += arrow == "snooze"
         if arrow in ("retry", "bury"):
             row.failures += 1

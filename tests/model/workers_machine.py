@@ -23,7 +23,7 @@ from probe import tasks as functions
 
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import workers
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, claims_of
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, claims_of
 from model.package import ALIAS, LATER, Package, RolledBack
 from model.tables import Row, Tables, WorkerRow
 
@@ -41,6 +41,14 @@ OUTCOMES = {Arrow.FINISH: "succeeded", Arrow.CANCEL: "cancelled"}
 def ended_of(one):
     attempt, arrow, later = one
     delay = LATER if later else timedelta(0)
+    if arrow is Arrow.RELEASE and later:  # the arguments do not fit: nothing counts
+        return Ended(
+            attempt=attempt,
+            arrow=arrow,
+            delay=delay,
+            error={"type": "Error"},
+            counted=Counted.NOTHING,
+        )
     return Ended(attempt=attempt, arrow=arrow, delay=delay, error={"type": "Error"})
 
 
