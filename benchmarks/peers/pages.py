@@ -42,7 +42,7 @@ def _opened(client: Any, url: str, repeat: int, *, counts_rows: bool) -> dict[st
     status = client.get(url).status_code
     times, whole, number = [], [], 0
     for _ in range(repeat):
-        _forget()
+        _forget(url)
         begin = time.perf_counter()
         with _timed() as statements:
             client.get(url)
@@ -53,7 +53,7 @@ def _opened(client: Any, url: str, repeat: int, *, counts_rows: bool) -> dict[st
     if counts_rows:
         from reads import explained
 
-        _forget()
+        _forget(url)
         with explained() as read:
             client.get(url)
         most, total = max((rows for rows, _ in read), default=0), sum(rows for rows, _ in read)
@@ -67,8 +67,10 @@ def _opened(client: Any, url: str, repeat: int, *, counts_rows: bool) -> dict[st
     }
 
 
-def _forget() -> None:
-    """Forget what this package keeps for some seconds, so that each request reads anew."""
+def _forget(url: str) -> None:
+    """Forget what this package keeps, so that these pages read anew each time. Lists keep numbers for 60 s."""
+    if not ("/overview/" in url or "/metrics" in url):
+        return
     if overview := sys.modules.get("django_txtasks.overview"):
         overview._forget()
     if kept := sys.modules.get("django_txtasks.metrics.kept"):
