@@ -166,6 +166,21 @@ def told():
 
 
 @pytest.fixture
+def operated():
+    """The facts of the signal of whole calls of operations."""
+    from django_txtasks import signals
+
+    found = []
+
+    def note(**facts):
+        found.append(facts)
+
+    signals.tasks_operated.connect(note)
+    yield found
+    signals.tasks_operated.disconnect(note)
+
+
+@pytest.fixture
 def releases(monkeypatch):
     """Releases of a site's code: ``releases.deploy("@task\\ndef pack(order): …")``."""
     from releases import Releases

@@ -14,7 +14,7 @@ from django.contrib.admin.models import LogEntry
 from django.utils import timezone
 from probe import tasks
 
-from django_txtasks import enqueue_task, signals
+from django_txtasks import enqueue_task
 from django_txtasks.admin import again, neighbours, shown
 from django_txtasks.models import FinishedTask, Outcome, Task, Worker
 
@@ -91,18 +91,6 @@ def test_few_rows_of_the_list_are_searched(client, person, monkeypatch):
 
 
 # ---- enqueue again
-
-
-@pytest.fixture
-def operated():
-    found = []
-
-    def note(**facts):
-        found.append(facts)
-
-    signals.tasks_operated.connect(note)
-    yield found
-    signals.tasks_operated.disconnect(note)
 
 
 def new_task(answer):

@@ -39,19 +39,6 @@ def boss(rows):
     user.delete()
 
 
-@pytest.fixture
-def operated():
-    """The facts of the signal of whole calls."""
-    found = []
-
-    def note(**facts):
-        found.append(facts)
-
-    signals.tasks_operated.connect(note)
-    yield found
-    signals.tasks_operated.disconnect(note)
-
-
 def make(count, status="dead", function=tasks.note, **columns):
     """Enqueue tasks and put them into a state; return their ids, the first due first."""
     handles = enqueue_many([(function, (f"{n}",)) for n in range(count)])
