@@ -2282,7 +2282,7 @@ MUTANTS = [
            {"post_migrate.connect(_forget)": "pass"},
            "test_overview.py::test_an_overview_ends_with_the_tables_that_a_test_empties"),
     Mutant("overview: queues outside the settings with stopped tasks", "overview/gathering.py",
-           {"for _status, queue in queues_of(alias)": "for _status, queue in ()"},
+           {"for _status, queue in queues_of(alias)[0]": "for _status, queue in ()"},
            "test_overview.py::test_a_queue_outside_the_settings_is_there_with_its_stopped_tasks"),
     Mutant("overview: totals without all queues are lower bounds", "overview/figures.py",
            {"found = Count(is_capped=self.more_queues > 0)": "found = NONE"},
@@ -2367,7 +2367,7 @@ MUTANTS = [
            "test_bulk.py::test_a_cause_of_more_queues_than_a_list_reads_is_asked_about "
            "test_admin_causes.py::test_a_list_of_many_queues_says_that_there_are_more"),
     Mutant("causes: a list begins with the queues of its state", "admin/causes.py",
-           {"if wanted is not None else 0, first)": "if wanted is not None else 0)"},
+           {"by_cause.queues_of(alias, first)": "by_cause.queues_of(alias)"},
            "test_admin_causes.py::test_a_list_of_many_queues_says_that_there_are_more"),
     Mutant("causes: one statement counts many", "stats/by_cause.py",
            {"PLACES_PER_STATEMENT = 40": "PLACES_PER_STATEMENT = 1"},

@@ -92,16 +92,19 @@ class CauseOrder(ReadOrder):
     def _ranges(self, alias: str) -> Iterator[tuple[Status, str, int, int]]:
         """Yield at most ``by_cause.MAX_PROBES`` ranges, so that each database can read them in one statement."""
         first = self.state if self.state in by_cause.STATES else Status.DEAD
-        wanted = set(fingerprints(alias, self.exception)) if self.exception else None
-        places, is_cut = by_cause.places_of(alias, None if wanted is not None else 0, first)
+        if self.exception:
+            wanted = set(fingerprints(alias, self.exception))
+            places, is_cut = by_cause.places_of(alias, first)
+            for status, queue, cause in places:
+                if cause in wanted:
+                    yield status, queue, cause, cause
+        else:
+            low, high = (_LOWEST, -_LOWEST - 1) if self.cause is None else (self.cause,) * 2
+            queues, is_cut = by_cause.queues_of(alias, first)
+            for status, queue in queues:
+                yield status, queue, low, high
         if is_cut:
             self._cut.add(alias)
-        for status, queue, cause in places:
-            if wanted is None:
-                low, high = (_LOWEST, -_LOWEST - 1) if self.cause is None else (self.cause,) * 2
-                yield status, queue, low, high
-            elif cause in wanted:
-                yield status, queue, cause, cause
 
 
 def order_of_list(chosen: Mapping[str, Any]) -> ReadOrder:

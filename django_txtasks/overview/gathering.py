@@ -119,7 +119,7 @@ def _queues(
         oldest[one.queue_name] = max(oldest.get(one.queue_name, 0.0), wait)
     every = {*get_config().queues, *pauses, *oldest, *claimed.by_queue}
     every |= {queue for worker in alive for queue in worker.queues}
-    every |= {queue for _status, queue in queues_of(alias)}
+    every |= {queue for _status, queue in queues_of(alias)[0]}
     chosen = sorted(every, key=lambda name: (-max(0.0, oldest.get(name, 0.0)), name))
     chosen = chosen[:MOST_QUEUES]
     undeclared = names.undeclared(alias, chosen)

@@ -161,62 +161,66 @@ def causes(limit: int = 50, using: str = "default") -> Causes:
 def numbers_of(cause: int, using: str = "default") -> dict[Status, tuple[int, bool]]:
     """Return by state the number of tasks of one cause, and whether there are more; pending tasks are retried."""
     with only_reading(using, STATEMENT_TIMEOUT):
-        places, is_cut = places_of(using, cause)
+        queues, is_cut = queues_of(using)
         numbers = dict.fromkeys(STATES, (0, is_cut))
-        for size in sizes_of(using, places):
+        for size in sizes_of(using, [Place(*one, cause) for one in queues]):
             number, is_capped = numbers[size.place.status]
             numbers[size.place.status] = (number + size.number, is_capped or size.is_capped)
     return numbers
 
 
-def queues_of(alias: str) -> list[tuple[Status, str]]:
-    """Return the states and queues that have failed tasks, at most ``MAX_PROBES``."""
-    return [(place.status, place.queue) for place in places_of(alias, 0)[0]]
+def queues_of(alias: str, first: Status = Status.DEAD) -> tuple[list[tuple[Status, str]], bool]:
+    """Return the states and queues that have failed tasks, at most ``MAX_PROBES``, and whether there may be more.
 
-
-def places_of(
-    alias: str, cause: int | None = None, first: Status = Status.DEAD
-) -> tuple[list[Place], bool]:
-    """Return the places of all causes, or of one, by state, queue and cause, and whether there may be more.
-
-    The places begin with the state ``first``, in the order of ``STATES``.
-
-    The places of one cause are all queues with failed tasks. Held tasks without a cause have not failed, so they
-    are left out.
+    They begin with the state ``first``, in the order of ``STATES``.
     """
     if connections[alias].vendor == "postgresql":
-        sql = statements.ALL_CAUSES if cause is None else statements.ALL_QUEUES
-        found = fetch(alias, sql, most=MAX_PROBES, first=first.value)
-        return [*_places(found, cause)], len(found) == MAX_PROBES
+        found = fetch(alias, statements.ALL_QUEUES, most=MAX_PROBES, first=first.value)
+        return [(Status(status), queue) for status, queue in found], len(found) == MAX_PROBES
     probes = _Probes(alias)
-    return [*_walk(probes, cause, first)], not probes.are_left
+    return [*_queues(probes, first)], not probes.are_left
 
 
-def _places(rows: Iterable[tuple[Any, ...]], cause: int | None) -> Iterator[Place]:
+def places_of(alias: str, first: Status = Status.DEAD) -> tuple[list[Place], bool]:
+    """Return the places of all causes, by state, queue and cause, and whether there may be more.
+
+    The places begin with the state ``first``, in the order of ``STATES``. Held tasks without a cause have not
+    failed, so they are left out.
+    """
+    if connections[alias].vendor == "postgresql":
+        found = fetch(alias, statements.ALL_CAUSES, most=MAX_PROBES, first=first.value)
+        return [*_places(found)], len(found) == MAX_PROBES
+    probes = _Probes(alias)
+    return [*_walk(probes, first)], not probes.are_left
+
+
+def _places(rows: Iterable[tuple[str, str, int | None]]) -> Iterator[Place]:
     """Yield the places of a loose scan, and for each queue with dead tasks also those without a cause."""
-    queues: dict[Place, None] = {}
-    for status, queue, *found in rows:
-        if cause is not None or found[0] is not None:
-            yield Place(Status(status), queue, cause if cause is not None else found[0])
-        if cause is None and status == Status.DEAD:
-            queues[Place(Status.DEAD, queue, None)] = None
-    yield from queues
+    queues: dict[str, None] = {}
+    for status, queue, cause in rows:
+        if cause is not None:
+            yield Place(Status(status), queue, cause)
+        if status == Status.DEAD:
+            queues[queue] = None
+    yield from (Place(Status.DEAD, queue, None) for queue in queues)
 
 
-def _walk(probes: _Probes, cause: int | None, first: Status) -> Iterator[Place]:
+def _queues(probes: _Probes, first: Status) -> Iterator[tuple[Status, str]]:
     for status in STATES[STATES.index(first) :]:
         queue = ""
         while probes.are_left and (queue := probes.queue_after(status, queue)):
-            if cause is not None:
-                yield Place(status, queue, cause)
-                continue
-            found = probes.cause_from(status, queue, _LOWEST)
-            while found is not None:
-                yield Place(status, queue, found)
-                is_over = found == _HIGHEST or not probes.are_left
-                found = None if is_over else probes.cause_from(status, queue, found + 1)
-            if status is Status.DEAD:
-                yield Place(status, queue, None)
+            yield status, queue
+
+
+def _walk(probes: _Probes, first: Status) -> Iterator[Place]:
+    for status, queue in _queues(probes, first):
+        found = probes.cause_from(status, queue, _LOWEST)
+        while found is not None:
+            yield Place(status, queue, found)
+            is_over = found == _HIGHEST or not probes.are_left
+            found = None if is_over else probes.cause_from(status, queue, found + 1)
+        if status is Status.DEAD:
+            yield Place(status, queue, None)
 
 
 class _Probes:
