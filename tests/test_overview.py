@@ -17,6 +17,7 @@ from django.utils.translation import override
 from probe import tasks
 
 from django_txtasks import overview as overview_room
+from django_txtasks.database import places
 from django_txtasks.lifecycle import pausing
 from django_txtasks.models import Cleaner, Schedule, Stat, Status, Task, Worker
 from django_txtasks.overview import Count, counting, gathering, overview, running
@@ -127,7 +128,8 @@ def test_a_count_ends_at_its_limit(well, monkeypatch):
 
 
 def test_many_cells_take_several_statements(well, monkeypatch):
-    monkeypatch.setattr(counting, "CELLS_PER_STATEMENT", 2)
+    monkeypatch.setattr(places, "PLACES_PER_STATEMENT", {})
+    monkeypatch.setattr(places, "FEW_PLACES_PER_STATEMENT", 2)
     for priority in range(5):
         rows(priority + 1, priority=priority)
     rows(3, status=Status.HELD)

@@ -17,7 +17,7 @@ LIVE = """
     INSERT INTO txtasks_task (id, task_name, queue_name, priority, lane, args, kwargs, status, attempt, failures,
                               cause, errors, enqueued_at, run_after, worker, claimed_at, started_at, max_attempts)
     SELECT {id}, CONCAT('shop.tasks.task_', MOD(n * 7, {functions})), CONCAT('queue_', MOD(n, {queues})),
-           MOD(n, 4),
+           MOD((n - MOD(n, {queues})) / {queues}, 4),
            CASE WHEN MOD(n, 1000) BETWEEN 200 AND 299 THEN CONCAT('customer:', MOD(n, {lanes})) ELSE '' END,
            {json_begin}CONCAT('[', n, ', "some text as an argument"]'){json_end}, '{{"express": true}}',
            CASE WHEN MOD(n, 1000) < 100 THEN 'dead' WHEN MOD(n, 1000) < 110 THEN 'held'

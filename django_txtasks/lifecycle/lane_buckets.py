@@ -102,6 +102,12 @@ def look(alias: str, behind: str, seconds: float = LOOK_SECONDS) -> tuple[list[L
             return found, behind
 
 
+def first_of_lanes(alias: str) -> list[LaneBucket]:
+    """Return the first buckets of all lanes, at most ``PAGE_BUCKETS``."""
+    until = time.monotonic() + LOOK_SECONDS
+    return _buckets(alias, "", PAGE_BUCKETS, until=until)
+
+
 def buckets_of(alias: str, lane: str) -> list[LaneBucket]:
     """Return the buckets of one lane."""
     found = _buckets(alias, lane, BUCKETS_OF_LANE, own=True)

@@ -18,34 +18,39 @@ from django.db.models.functions import Cast
 from django.utils.translation import gettext as _
 
 from django_txtasks.database.execute import fetch
+from django_txtasks.database.places import asking, in_chunks
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.lifecycle import lane_buckets
 from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.lifecycle.workers import texts_in
 from django_txtasks.models import DatabaseNow, Worker
 
-ROWS_PER_PRIORITY = 200
-"""Number of rows that are read for each priority of a queue, in the order of their times."""
+MOST_ROWS, FEWEST_ROWS, MOST_ROWS_READ = 200, 20, 4_000
+"""Number of rows that are read for each priority of a queue, in the order of their times. With many priorities the
+number is lower, down to ``FEWEST_ROWS``, so that all of them together read about ``MOST_ROWS_READ`` rows."""
 MAX_PRIORITIES = 10
 """Number of priorities that are read for a queue: the highest ones."""
-ROWS_IN_LANES = 200
 MAX_WORKERS = 1000
 MAX_NAMES_SAID = 10
 STATEMENT_TIMEOUT = timedelta(seconds=5)
+Bucket = tuple[str, int]
+"""A queue and a priority that have pending tasks without a lane."""
 Found = dict[str, dict[str, int]]
 """Number of pending tasks that were read, by queue and name."""
 
-# ``{bounds}`` is for PostgreSQL: see ``Dialect.to_queue``.
 _HEAD = """
-    SELECT task_name FROM txtasks_task {forced}
-     WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s {bounds}
-     ORDER BY run_after, id LIMIT %(limit)s
+    SELECT <number>, task_name, COUNT(*) FROM (
+        SELECT lane, queue_name, priority, task_name FROM txtasks_task {by_queue}
+         WHERE status = 'pending' AND <start> ORDER BY <order> run_after, id LIMIT %(limit)s) AS t
+     WHERE lane = '' AND queue_name = <queue> AND priority = <priority> GROUP BY task_name
 """
+# On PostgreSQL, only a comparison of whole rows is a place of the index, whatever the planner's statistics say.
+_BY_ROWS = (
+    "(status, lane, queue_name, priority) >= ('pending', '', <queue>, <priority>)",
+    "status, lane, queue_name, priority,",
+)
+_BY_COLUMNS = ("lane = '' AND queue_name = <queue> AND priority = <priority>", "")
 _NAMES_OF = "SELECT queue_name, task_name FROM txtasks_task WHERE id {in_ids}"
-_BOUNDS = """
-       AND (status, lane, queue_name, priority) >= ('pending', '', %(queue)s, %(priority)s)
-       AND (status, lane, queue_name, priority) <= ('pending', '', %(queue)s, %(priority)s)
-"""
 
 
 def declared(alias: str) -> dict[str, set[str] | None]:
@@ -73,13 +78,19 @@ def declared(alias: str) -> dict[str, set[str] | None]:
     return found
 
 
-def undeclared(alias: str, queues: Iterable[str], known: Iterable[str] = ()) -> Found:
+def undeclared(
+    alias: str,
+    queues: Iterable[str],
+    known: Iterable[str] = (),
+    buckets: Iterable[Bucket] | None = None,
+) -> Found:
     """Return, by queue, the names of pending tasks that no living worker of the queue declares.
 
     The counts are lower bounds. A queue without a living worker is left out, because other reports name it.
 
     Args:
         known: names that a worker declares which is about to start and to serve these queues.
+        buckets: the queues and priorities that have pending tasks without a lane; None = read them.
     """
     able, starting = declared(alias), set(known)
     names = {
@@ -88,7 +99,7 @@ def undeclared(alias: str, queues: Iterable[str], known: Iterable[str] = ()) -> 
         if (theirs := able.get(queue, set())) is not None and (theirs or starting)
     }
     found: Found = {}
-    for (queue, name), count in sorted(_waiting(alias, names).items()) if names else ():
+    for (queue, name), count in sorted(_waiting(alias, names, buckets).items()) if names else ():
         if name not in names[queue]:
             found.setdefault(queue, {})[name] = count
     return found
@@ -115,31 +126,47 @@ def listed(found: Found) -> str:
     return ", ".join(said[:MAX_NAMES_SAID]) + ", …" * (len(said) > MAX_NAMES_SAID)
 
 
-def _waiting(alias: str, queues: Collection[str]) -> Counter[tuple[str, str]]:
-    vendor = connections[alias].vendor
-    if vendor != "postgresql":  # elsewhere, a transaction that reads may block others
-        forced = "FORCE INDEX (txtasks_pending)" * (vendor == "mysql")
-        return _heads(alias, queues, forced=forced) + _heads_of_lanes(alias, queues)
+def _waiting(
+    alias: str, queues: Collection[str], buckets: Iterable[Bucket] | None
+) -> Counter[tuple[str, str]]:
+    if connections[alias].vendor != "postgresql":
+        # elsewhere, a transaction that reads may block others
+        return _heads(alias, queues, buckets) + _heads_of_lanes(alias, queues)
     with only_reading(alias, STATEMENT_TIMEOUT):
-        return _heads(alias, queues, bounds=_BOUNDS) + _heads_of_lanes(alias, queues)
+        return _heads(alias, queues, buckets) + _heads_of_lanes(alias, queues)
 
 
 def _heads(
-    alias: str, queues: Collection[str], *, forced: str = "", bounds: str = ""
+    alias: str, queues: Collection[str], buckets: Iterable[Bucket] | None
 ) -> Counter[tuple[str, str]]:
-    sql = _HEAD.replace("{forced}", forced).replace("{bounds}", bounds)
+    priorities: dict[str, list[int]] = {queue: [] for queue in queues}
+    if buckets is None:
+        for queue in queues:
+            priorities[queue] = [*islice(pending_priorities(alias, queue), MAX_PRIORITIES)]
+    else:
+        for queue, priority in sorted(buckets, reverse=True):
+            if queue in priorities and len(priorities[queue]) < MAX_PRIORITIES:
+                priorities[queue].append(priority)
+    places = [
+        {"queue": queue, "priority": priority}
+        for queue, every in priorities.items()
+        for priority in every
+    ]
+    start, order = _BY_ROWS if connections[alias].vendor == "postgresql" else _BY_COLUMNS
+    question = _HEAD.replace("<start>", start).replace("<order>", order)
+    most = min(MOST_ROWS, max(FEWEST_ROWS, MOST_ROWS_READ // max(1, len(places))))
     found: Counter[tuple[str, str]] = Counter()
-    for queue in queues:
-        for priority in islice(pending_priorities(alias, queue), MAX_PRIORITIES):
-            rows = fetch(alias, sql, queue=queue, priority=priority, limit=ROWS_PER_PRIORITY)
-            found.update((queue, name) for (name,) in rows)
+    for chunk in in_chunks(alias, places):
+        sql, params = asking(alias, question, chunk)
+        for number, name, count in fetch(alias, sql, limit=most, **params):
+            found[chunk[number]["queue"], name] += int(count)
     return found
 
 
 def _heads_of_lanes(alias: str, queues: Collection[str]) -> Counter[tuple[str, str]]:
     """Count the names of the oldest rows in lanes: one row of each lane, queue and priority."""
-    buckets, _ = lane_buckets.look(alias, "")
-    ids = [one.first_id for one in buckets if one.queue_name in queues][:ROWS_IN_LANES]
+    buckets = lane_buckets.first_of_lanes(alias)
+    ids = [one.first_id for one in buckets if one.queue_name in queues]
     return (
         Counter((queue, name) for queue, name in fetch(alias, _NAMES_OF, ids=ids))
         if ids

@@ -6,11 +6,13 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django.db import DatabaseError, InterfaceError, connections
+from django.db.models import QuerySet, TextField
+from django.db.models.functions import Cast
 
 from django_txtasks.database import processes
 from django_txtasks.database.errors import ends_session
@@ -132,12 +134,31 @@ def progress_of(alias: str, task_id: uuid.UUID) -> Progress | None:
     """Return the progress of a running task; None = it does not run, or has reported none."""
     # No condition on the status: only a claimed row has a worker, and PostgreSQL might read all claimed rows.
     task = Task.objects.using(alias).filter(pk=task_id)
-    rows = Worker.objects.using(alias).filter(pk__in=task.values("worker"))
-    try:
-        notes = rows.values_list("progress", flat=True).first()
-    except ValueError:  # the text is no JSON: SQLite accepts any text from a person
-        return None
-    return read_progress(notes.get(str(task_id))) if isinstance(notes, dict) else None
+    return _progress_in(Worker.objects.using(alias).filter(pk__in=task.values("worker"))).get(
+        str(task_id)
+    )
+
+
+def progress_at(alias: str, workers: Iterable[uuid.UUID | None]) -> dict[str, Progress]:
+    """Return the progress that these workers' tasks have reported, by the id of the task as text."""
+    return _progress_in(Worker.objects.using(alias).filter(pk__in=set(workers)))
+
+
+def _progress_in(workers: QuerySet[Worker]) -> dict[str, Progress]:
+    found: dict[str, Progress] = {}
+    texts_of_rows = workers.annotate(text=Cast("progress", TextField())).values_list(
+        "text", flat=True
+    )
+    for text in texts_of_rows:
+        try:
+            notes = json.loads(text or "null")
+        except (ValueError, RecursionError):  # a person can write any text with SQL
+            continue
+        for task_id, value in notes.items() if isinstance(notes, dict) else ():
+            progress = read_progress(value)
+            if progress is not None:
+                found[task_id] = progress
+    return found
 
 
 def unregister(alias: str, worker: uuid.UUID) -> None:

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from django.db import DatabaseError, connections
 
 from django_txtasks.database.errors import is_timeout
+from django_txtasks.database.places import asking, in_chunks
 from django_txtasks.database.time_limits import fetch_within, try_within
 from django_txtasks.lifecycle.lane_buckets import LaneBucket
 from django_txtasks.wording import whole
 
-MOST, FEWEST, MOST_ENTRIES = 2_000, 200, 40_000
+MOST, FEWEST, MOST_ENTRIES = 2_000, 100, 10_000
 """Highest number of tasks that one count has; more are shown as "2,000+". With many queues it is lower, down to
 ``FEWEST``, so that all counts together read about ``MOST_ENTRIES`` entries."""
-CELLS_PER_STATEMENT = 40
 STATEMENT_SECONDS = 0.25
 """Longest time of one statement. The cells of a statement that takes longer keep their last counts."""
 
@@ -31,20 +31,22 @@ _PENDING = """
     SELECT <number>, COUNT(*) FROM (
         SELECT lane, queue_name, priority, run_after FROM txtasks_task {by_queue}
          WHERE status = 'pending' AND <start> ORDER BY <order> run_after, id LIMIT %(limit)s) AS t
-     WHERE lane = '' AND queue_name = %(<queue>)s AND priority = %(<priority>)s AND <when>
+     WHERE lane = '' AND queue_name = <queue> AND priority = <priority> AND <when>
 """
 _STOPPED = """
     SELECT <number>, COUNT(*) FROM (
         SELECT status, queue_name FROM txtasks_task {by_cause}
          WHERE (cause IS NOT NULL OR status IN ('dead', 'held')) AND <start>
          ORDER BY <order> cause, run_after, id LIMIT %(limit)s) AS t
-     WHERE status = '<status>' AND queue_name = %(<queue>)s
+     WHERE status = <status> AND queue_name = <queue>
 """
 _IN_LANES = """
-    SELECT queue_name, COUNT(*), SUM(CASE WHEN wait <= 0 THEN 1 ELSE 0 END), MIN(wait) FROM (
-        SELECT queue_name, {wait} AS wait FROM txtasks_task {by_queue}
-         WHERE status = 'pending' AND <start> ORDER BY <order> LIMIT %(limit)s) AS t
-     GROUP BY queue_name
+    SELECT queue_name, waiting, due, {wait} FROM (
+        SELECT queue_name, COUNT(*) AS waiting, SUM(CASE WHEN run_after <= {now} THEN 1 ELSE 0 END) AS due,
+               MIN(run_after) AS run_after FROM (
+            SELECT queue_name, run_after FROM txtasks_task {by_queue}
+             WHERE status = 'pending' AND <start> ORDER BY <order> LIMIT %(limit)s) AS t
+         GROUP BY queue_name) AS queues
 """
 
 
@@ -61,24 +63,24 @@ class _Ranges(NamedTuple):
     by_lane: str
 
 
-_BUCKET = "('pending', '', %(<queue>)s, %(<priority>)s"
+_BUCKET = "('pending', '', <queue>, <priority>"
 _BY_ROWS = _Ranges(
     bucket=f"(status, lane, queue_name, priority) >= {_BUCKET})",
     later=f"(status, lane, queue_name, priority, run_after) > {_BUCKET}, {{now}})",
     by_bucket="status, lane, queue_name, priority,",
-    status="(status, queue_name) >= ('<status>', %(<queue>)s)",
-    retrying="(status, queue_name) >= ('<status>', %(<queue>)s)",
+    status="(status, queue_name) >= (<status>, <queue>)",
+    retrying="(status, queue_name) >= (<status>, <queue>)",
     by_status="status, queue_name,",
     lanes="(status, lane) > ('pending', '')",
     by_lane="status, lane, queue_name, priority, run_after, id",
 )
-_IN_BUCKET = "lane = '' AND queue_name = %(<queue>)s AND priority = %(<priority>)s"
+_IN_BUCKET = "lane = '' AND queue_name = <queue> AND priority = <priority>"
 _BY_COLUMNS = _Ranges(
     bucket=_IN_BUCKET,
     later=f"{_IN_BUCKET} AND run_after > {{now}}",
     by_bucket="",
-    status="status = '<status>' AND queue_name = %(<queue>)s",
-    retrying="status = '<status>' AND queue_name = %(<queue>)s AND cause IS NOT NULL",
+    status="status = <status> AND queue_name = <queue>",
+    retrying="status = <status> AND queue_name = <queue> AND cause IS NOT NULL",
     by_status="",
     lanes="lane > ''",
     by_lane="lane, queue_name, priority, run_after, id",
@@ -129,11 +131,11 @@ STATUS_OF = {RETRYING: "pending", DEAD: "dead", HELD: "held"}
 
 
 class Part(NamedTuple):
-    """The SELECT of one count, with markers for its number and for the names of its parameters."""
+    """One count: the question that it asks, the place, and the cell to which its number belongs."""
 
     cell: Cell
-    sql: str
-    params: dict[str, Any]
+    question: str
+    place: dict[str, Any]
 
 
 class InLanes(NamedTuple):
@@ -157,17 +159,21 @@ def counts(
     parts = [part for one in buckets if one.queue_name in names for part in _parts_of(alias, one)]
     parts += [_stopped(alias, queue, state) for queue in names for state in STATUS_OF]
     most = min(MOST, max(FEWEST, MOST_ENTRIES // max(1, len(parts))))
+    by_question: dict[str, list[Part]] = {}
+    for part in parts:
+        by_question.setdefault(part.question, []).append(part)
     found: Counts = {}
-    for start in range(0, len(parts), CELLS_PER_STATEMENT):
-        chunk = parts[start : start + CELLS_PER_STATEMENT]
-        numbers = _read(alias, chunk, most)
-        if numbers is None:
-            found |= {part.cell: before.get(part.cell, UNKNOWN) for part in chunk}
-            continue
-        for part, number in zip(chunk, numbers, strict=True):
-            count = Count(min(number, most), number > most)
-            found[part.cell] = found.get(part.cell, NONE) + count
-    return found
+    late: set[Cell] = set()
+    for question, same in by_question.items():
+        for chunk in in_chunks(alias, same):
+            sql, params = asking(alias, question, [part.place for part in chunk])
+            rows = _within(alias, sql, {"limit": most + 1, **params})
+            if rows is None:
+                late |= {part.cell for part in chunk}
+            for place, number in rows or ():
+                cell, count = chunk[place].cell, Count(min(int(number), most), number > most)
+                found[cell] = found.get(cell, NONE) + count
+    return found | {cell: before.get(cell, UNKNOWN) for cell in late}
 
 
 def in_lanes(alias: str) -> tuple[dict[str, InLanes], bool]:
@@ -193,37 +199,24 @@ def aged(found: Counts, seconds: float) -> Counts:
 
 def _parts_of(alias: str, bucket: LaneBucket) -> Iterator[Part]:
     """Yield the counts of a bucket. Without a due task at its head, no task of it is due."""
-    ranges, params = _ranges(alias), {"queue": bucket.queue_name, "priority": bucket.priority}
+    ranges, place = _ranges(alias), {"queue": bucket.queue_name, "priority": bucket.priority}
     sql = _PENDING.replace("<order>", ranges.by_bucket)
     if bucket.wait <= 0:
         due = sql.replace("<start>", ranges.bucket).replace("<when>", "run_after <= {now}")
-        yield Part(Cell(bucket.queue_name, DUE), due, params)
+        yield Part(Cell(bucket.queue_name, DUE), due, place)
     later = sql.replace("<start>", ranges.later).replace("<when>", "run_after > {now}")
-    yield Part(Cell(bucket.queue_name, LATER), later, params)
+    yield Part(Cell(bucket.queue_name, LATER), later, place)
 
 
 def _stopped(alias: str, queue: str, state: str) -> Part:
     ranges = _ranges(alias)
     sql = _STOPPED.replace("<start>", ranges.retrying if state == RETRYING else ranges.status)
-    sql = sql.replace("<order>", ranges.by_status).replace("<status>", STATUS_OF[state])
-    return Part(Cell(queue, state), sql, {"queue": queue})
+    place = {"status": STATUS_OF[state], "queue": queue}
+    return Part(Cell(queue, state), sql.replace("<order>", ranges.by_status), place)
 
 
 def _ranges(alias: str) -> _Ranges:
     return _BY_ROWS if connections[alias].vendor == "postgresql" else _BY_COLUMNS
-
-
-def _read(alias: str, chunk: list[Part], most: int) -> list[int] | None:
-    """Return the numbers of the parts of one statement, each at most ``most`` + 1; None = it took too long."""
-    texts, params = [], {"limit": most + 1}
-    for number, part in enumerate(chunk):
-        text = part.sql.replace("<number>", str(number))
-        for name, value in part.params.items():
-            text = text.replace(f"<{name}>", f"{name}_{number}")
-            params[f"{name}_{number}"] = value
-        texts.append(text)
-    rows = _within(alias, " UNION ALL ".join(texts), params)
-    return None if rows is None else [int(count) for _, count in sorted(rows)]
 
 
 def _within(alias: str, sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]] | None:

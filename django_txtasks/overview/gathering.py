@@ -122,7 +122,8 @@ def _queues(
     every |= {queue for _status, queue in queues_of(alias)[0]}
     chosen = sorted(every, key=lambda name: (-max(0.0, oldest.get(name, 0.0)), name))
     chosen = chosen[:MOST_QUEUES]
-    undeclared = names.undeclared(alias, chosen)
+    heads = [(one.queue_name, one.priority) for one in buckets]
+    undeclared = names.undeclared(alias, chosen, buckets=heads)
     counts = counting.counts(alias, chosen, buckets, before)
     figures = []
     for name in chosen:

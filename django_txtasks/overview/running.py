@@ -13,7 +13,7 @@ from django.db.models.functions import Cast, Coalesce
 
 from django_txtasks.lifecycle import cleaners
 from django_txtasks.lifecycle.turn import LOOP_MARK
-from django_txtasks.lifecycle.workers import progress_of, texts_in
+from django_txtasks.lifecycle.workers import progress_at, texts_in
 from django_txtasks.models import DatabaseNow, Status, Task, Worker
 from django_txtasks.overview.counting import MOST, NONE, Count
 from django_txtasks.progress import Progress
@@ -116,11 +116,12 @@ def running(alias: str, workers: Iterable[WorkerFigures]) -> Running:
     )
     known = {one.id: one for one in workers}
     longest = sorted(rows, key=lambda row: row[6] or row[7])[:MOST_SHOWN]
+    reported = progress_at(alias, {row[4] for row in longest}) if longest else {}
     return Running(
         Count(min(len(rows), MOST), len(rows) > MOST),
         Counter(row[2] for row in rows),
         Counter(row[3] for row in rows if row[3]),
-        tuple(_task(alias, row, known) for row in longest),
+        tuple(_task(row, known, reported.get(str(row[0]))) for row in longest),
     )
 
 
@@ -149,7 +150,7 @@ def cleaners_of(alias: str) -> CleanerFigures:
 
 
 def _task(
-    alias: str, row: tuple[Any, ...], known: Mapping[uuid.UUID, WorkerFigures]
+    row: tuple[Any, ...], known: Mapping[uuid.UUID, WorkerFigures], progress: Progress | None
 ) -> RunningTask:
     pk, name, queue, _, worker, timeout, since, now = row
     of = known.get(worker)
@@ -162,7 +163,7 @@ def _task(
         timeout=timeout,
         host=of.host if of else "",
         pid=of.pid if of else None,
-        progress=progress_of(alias, pk),
+        progress=progress,
     )
 
 

@@ -18,6 +18,7 @@ from django.db.models import TextField
 from django.db.models.functions import Cast
 
 from django_txtasks.database.execute import as_uuid, fetch
+from django_txtasks.database.places import asking, in_chunks
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.exceptions import InvalidOption
 from django_txtasks.lifecycle.attempts import read_entries
@@ -28,13 +29,13 @@ from django_txtasks.stats import statements
 from django_txtasks.stats.records import Deploy
 from django_txtasks.stats.releases import deploys
 
-MOST, FEWEST, MOST_ENTRIES = 1_000, 200, 20_000
+MOST, FEWEST, MOST_ENTRIES = 1_000, 100, 10_000
 """Highest number of tasks that one count of a cause has. With many causes it is lower, down to ``FEWEST``, so that
 all counts together read about ``MOST_ENTRIES`` entries."""
 MAX_PROBES = 200
-PLACES_PER_STATEMENT = 40
 STATEMENT_TIMEOUT = timedelta(seconds=20)
 MAX_LINE_CHARACTERS = 300
+_TYPES = {"cause": "bigint"}
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 LONG_AGO = datetime.min.replace(tzinfo=timezone.utc)
 STATES = (Status.DEAD, Status.HELD, Status.PENDING)
@@ -247,43 +248,25 @@ class _Probes:
 
 
 def sizes_of(alias: str, places: Sequence[Place]) -> Iterator[Size]:
-    """Yield the sizes of places that have tasks; one statement reads ``PLACES_PER_STATEMENT`` of them."""
+    """Yield the sizes of places that have tasks; one statement reads many of them."""
     most = min(MOST, max(FEWEST, MOST_ENTRIES // max(1, len(places))))
+    first, last = statements.ORDERS.get(connections[alias].vendor, statements.ORDER)
+    question = statements.SIZE.replace("<first>", first).replace("<last>", last)
     for has_cause in (True, False):
+        asked = question.replace("<is>", "= <cause>" if has_cause else "IS NULL")
         kind = [one for one in places if (one.cause is not None) == has_cause]
-        for start in range(0, len(kind), PLACES_PER_STATEMENT):
-            chunk = kind[start : start + PLACES_PER_STATEMENT]
-            sql, params = _sizes(alias, chunk, has_cause=has_cause)
-            for number, count, first, last in fetch(alias, sql, limit=most + 1, **params):
+        for chunk in in_chunks(alias, kind):
+            sql, params = asking(alias, asked, [_values(one) for one in chunk], _TYPES)
+            for number, count, oldest, newest in fetch(alias, sql, limit=most + 1, **params):
                 if count:
-                    number_of_tasks, is_capped = min(int(count), most), int(count) > most
-                    yield Size(
-                        chunk[number], number_of_tasks, is_capped, as_uuid(first), as_uuid(last)
-                    )
+                    is_capped = int(count) > most
+                    ids = as_uuid(oldest), as_uuid(newest)
+                    yield Size(chunk[number], min(int(count), most), is_capped, *ids)
 
 
-def _sizes(alias: str, chunk: Sequence[Place], *, has_cause: bool) -> tuple[str, dict[str, Any]]:
-    """Return a statement for places that all have a cause, or that all have none, and its parameters."""
-    vendor = connections[alias].vendor
-    first, last = statements.ORDERS.get(vendor, statements.ORDER)
-    is_postgresql = vendor == "postgresql"
-    sql = statements.SIZES if is_postgresql else statements.SIZE
-    sql = sql.replace("<is>", "= <cause>" if has_cause else "IS NULL")
-    sql = sql.replace("<first>", first).replace("<last>", last)
-    texts, params = [], {}
-    for number, place in enumerate(chunk):
-        values = {"status": place.status.value, "queue": place.queue, "cause": place.cause}
-        text = (statements.PLACE if is_postgresql else sql).replace("<number>", str(number))
-        for name, value in values.items():
-            if f"<{name}>" in text:
-                text = text.replace(f"<{name}>", f"%({name}_{number})s")
-                params[f"{name}_{number}"] = value
-        texts.append(text)
-    if not is_postgresql:
-        return " UNION ALL ".join(texts), params
-    for name in ("status", "queue", "cause"):
-        sql = sql.replace(f"<{name}>", f"place.{name}")
-    return sql.replace("<places>", ", ".join(texts)), params
+def _values(place: Place) -> dict[str, Any]:
+    values = {"status": place.status.value, "queue": place.queue, "cause": place.cause}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _measured(alias: str, sizes: Iterable[Size]) -> list[_Measured]:

@@ -32,17 +32,12 @@ _ENTRIES = f"""
     FROM txtasks_task {{by_cause}}
    WHERE {FAILED} AND status = <status> AND queue_name = <queue> AND cause <is>
 """
-_SIZE = f"""
+SIZE = f"""
+    SELECT <number>,
            (SELECT COUNT(*) FROM (SELECT 1 {_ENTRIES} ORDER BY <first> LIMIT %(limit)s) AS counted),
            (SELECT id {_ENTRIES} ORDER BY <first> LIMIT 1),
            (SELECT id {_ENTRIES} ORDER BY <last> LIMIT 1)
 """
-SIZE = f"SELECT <number>, {_SIZE}"
-# PostgreSQL plans the subqueries once for all places: 40 texts with values would take it 100 ms.
-SIZES = (
-    f"SELECT place.number, {_SIZE} FROM (VALUES <places>) AS place(number, status, queue, cause)"
-)
-PLACE = "(<number>, <status>, <queue>, CAST(<cause> AS bigint))"
 # In the order of the index. PostgreSQL does not know that IS NULL leaves one value; MariaDB would sort by it.
 ORDER = ("run_after, id", "run_after DESC, id DESC")
 ORDERS = {"postgresql": ("cause, run_after, id", "cause DESC, run_after DESC, id DESC")}
