@@ -1,11 +1,14 @@
 """The pages of the admin on a large site: rows read, milliseconds, and a peer's lists at as many rows.
 
     python benchmarks/pages.py [--live 2000000] [--finished 10000000] [--repeat 20] [--database postgresql]
-        [--peers django_absurd --peers-python X/bin/python]
+        [--browsers 10] [--peers django_absurd --peers-python X/bin/python]
 
 Each page is opened before the database has vacuumed and analyzed, and afterwards. Milliseconds are medians: of the
 statements of one request, as its process sees them. "most rows" = the most rows that one statement reads, by its
 own plan, on PostgreSQL. Only times within one run count.
+
+At last, ``--browsers`` browsers poll At a glance every 5 s, through one process of the site, and each through a
+process of its own: the share of one core that the database needs for them.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import figures
 import options
 from contest import Contender, Contest, Run
 
+POLLED_SECONDS = 60
 PEERS = {"django_absurd": Contender("django_absurd_pages", "django-absurd")}
 
 
@@ -44,6 +48,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--database", choices=["postgresql", "mariadb", "sqlite"], default="postgresql"
     )
+    parser.add_argument("--browsers", type=int, default=10)
     parser.add_argument("--peers", default="", help=f"any of {','.join(PEERS)}")
     parser.add_argument("--peers-python", default=sys.executable, help="the Python that has them")
     return parser.parse_args()
@@ -63,6 +68,8 @@ def _table(servers: Contest, contender: Contender, arguments: argparse.Namespace
         before = _visited(run, arguments.repeat)
         run.do("vacuum")
         after = _visited(run, arguments.repeat)
+        if contender.name == "txtasks_pages" and arguments.browsers:
+            _tell_of_browsers(servers, run, arguments.browsers)
     head = [
         "page",
         "status",
@@ -81,6 +88,20 @@ def _table(servers: Contest, contender: Contender, arguments: argparse.Namespace
         for (url, now), old in zip(after.items(), before.values(), strict=True)
     ]  # fmt: skip
     return figures.table(head, rows)
+
+
+def _tell_of_browsers(servers: Contest, run: Run, browsers: int) -> None:
+    """Print the database's CPU time while browsers poll the overview."""
+    database = servers.databases[run.contender.database]
+    for processes in (1, browsers):
+        before = database.cpu_seconds()
+        polling = [
+            run.start("poll", browsers // processes, POLLED_SECONDS) for _ in range(processes)
+        ]
+        if any(one.wait() for one in polling):
+            raise RuntimeError(run.log())
+        share = (database.cpu_seconds() - before) / POLLED_SECONDS
+        print(f"{browsers} browsers, {processes} processes of the site: {share:.1%} of a core\n")
 
 
 def _visited(run: Run, repeat: int) -> dict[str, Any]:

@@ -18,18 +18,23 @@ def opened(urls: Sequence[str], repeat: int, *, counts_rows: bool) -> dict[str, 
     Each time is the median of ``repeat`` requests after a first one. One more request counts the rows read: the
     most of one statement, and all.
     """
+    browser, found = client(), {}
+    for url in urls:
+        try:
+            found[url] = _opened(browser, url, repeat, counts_rows=counts_rows)
+        except Exception as error:
+            raise RuntimeError(url) from error
+    return found
+
+
+def client() -> Any:
+    """Return a client of a person who may do everything."""
     from django.contrib.auth.models import User
     from django.test import Client
 
-    client = Client(raise_request_exception=True)
+    found = Client(raise_request_exception=True)
     user, _ = User.objects.get_or_create(username="ada", is_superuser=True, is_staff=True)
-    client.force_login(user)
-    found = {}
-    for url in urls:
-        try:
-            found[url] = _opened(client, url, repeat, counts_rows=counts_rows)
-        except Exception as error:
-            raise RuntimeError(url) from error
+    found.force_login(user)
     return found
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -149,6 +151,21 @@ def visit(repeat: str, path: str) -> None:
         [*glance, *urls], int(repeat), counts_rows=connection.vendor == "postgresql"
     )
     pages.tell(path, {url.replace("/admin/txtasks/", ""): one for url, one in found.items()})
+
+
+def poll(browsers: str, seconds: str) -> None:
+    """Ask for the fragment of At a glance as browsers do, each every 5 s."""
+    django.setup()
+    with ThreadPoolExecutor(int(browsers)) as threads:
+        for done in [threads.submit(_poll, float(seconds)) for _ in range(int(browsers))]:
+            done.result()
+
+
+def _poll(seconds: float) -> None:
+    until, client = time.monotonic() + seconds, pages.client()
+    while time.monotonic() < until:
+        assert client.get("/admin/txtasks/overview/?fragment=1").status_code == 200
+        time.sleep(5)
 
 
 def _worker() -> Any:
