@@ -6,7 +6,7 @@ tables.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.checks import CheckMessage
@@ -173,6 +173,11 @@ class TaskQuerySet(models.QuerySet["Task"]):
     def due(self) -> TaskQuerySet:
         """Return pending tasks whose time has come."""
         return self.in_state(Status.PENDING).filter(run_after__lte=DatabaseNow())
+
+    def running_long(self, age: timedelta) -> TaskQuerySet:
+        """Return claimed tasks without a time limit that began longer ago than ``age``."""
+        claimed = self.in_state(Status.CLAIMED)
+        return claimed.filter(timeout__isnull=True, started_at__lt=DatabaseNow() - age)
 
     def compensated(self) -> TaskQuerySet:
         """Return dead tasks whose compensation was enqueued. They must not be revived."""

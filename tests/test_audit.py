@@ -29,6 +29,7 @@ from django_txtasks.models import (
     Batch,
     Cleaner,
     FinishedTask,
+    Lane,
     Schedule,
     Status,
     Task,
@@ -186,6 +187,12 @@ def held_long():
     claimed(worker().pk, since=timedelta(minutes=61))
 
 
+def full_lanes():
+    Lane.objects.create(pk="printer", at_most=1)
+    claimed(worker().pk, since=JUST_NOW, lane="printer")
+    row(lane="printer")
+
+
 def unended_batches():
     batch_of(finished(), finished(outcome="expired"))
 
@@ -228,8 +235,8 @@ def misfits():
 
 
 MAKERS = (no_cleaner, silent_workers, not_recovered, overdue_unserved, overdue, overdue_paused, undeclared,
-          misfits, held_long, unended_batches, unwoken_tasks, schedules, live_and_finished, impossible_counts,
-          unreadable, dead)  # fmt: skip
+          misfits, held_long, full_lanes, unended_batches, unwoken_tasks, schedules, live_and_finished,
+          impossible_counts, unreadable, dead)  # fmt: skip
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
@@ -467,6 +474,32 @@ def test_how_long_a_claim_is_beyond_suspicion_can_be_said():
     assert found(long_running_after=timedelta(minutes=5)) == {"held_long": 1}
 
 
+def test_a_claim_is_beyond_suspicion_as_long_as_the_page_says_so(txtasks):
+    txtasks(long_running_after=300)
+    claimed(worker().pk, since=timedelta(minutes=10), timeout=3600)
+    assert found() == {}
+    claimed(worker().pk, since=timedelta(minutes=10))
+    assert found() == {"held_long": 1}
+
+
+def test_a_full_lane_is_told_with_its_longest_task(txtasks):
+    txtasks(lanes={"printer": {"at_most": 2}})
+    one = worker(queues=["default"])
+    claimed(one.pk, since=timedelta(minutes=1), lane="printer")
+    assert found() == {}
+    old = claimed(one.pk, since=timedelta(minutes=59.5), lane="printer")
+    assert found() == {}
+    row(lane="printer")
+    (finding,) = audit("default", get_config())
+    (text,) = finding.examples
+    assert text.startswith(
+        f"printer (2 at once): 1 wait, probe.tasks.note {old.pk} has run for 59 min"
+    )
+    assert (finding.name, finding.is_problem) == ("full_lanes", False)
+    Lane.objects.create(pk="printer", paused_at=timezone.now())
+    assert found() == {}
+
+
 def test_nothing_is_counted_beyond_a_limit():
     enqueue_many([(tasks.note, ["x"])] * (MAX_COUNTED_ROWS + 5))
     helpers.execute("UPDATE txtasks_task SET status = 'dead'")
@@ -519,7 +552,9 @@ def test_a_problem_is_exit_code_1_with_what_it_means_and_what_to_do():
     code, text = command()
     assert code == 1
     first, means, do = text.splitlines()
-    assert first.startswith("PROBLEM tasks that a living worker has held for very long (1): ")
+    assert first.startswith(
+        "PROBLEM tasks without a time limit that a living worker has run for very long (1): "
+    )
     assert str(stuck.pk) in first
     assert means.strip().startswith("means:")
     assert do.strip().startswith("do:")

@@ -348,8 +348,6 @@ def test_the_command_says_it(crew, capsys):
 
 
 def test_without_an_id_the_oldest_of_each_queue_is_explained(crew, capsys):
-    call_command("txtasks_explain")
-    assert capsys.readouterr().out == "No task is due.\n"
     now = datetime.now(timezone.utc)
     tasks.note.enqueue()
     old = tasks.note.using(run_after=now - timedelta(hours=1)).enqueue()
@@ -364,6 +362,36 @@ def test_without_an_id_the_oldest_of_each_queue_is_explained(crew, capsys):
     call_command("txtasks_explain", json=True)
     first = json.loads(capsys.readouterr().out.splitlines()[0])
     assert (first["queue"], first["id"], first["gate"]) == ("default", str(old.id), "paused")
+
+
+def test_without_a_due_task_it_says_where_the_others_are(crew, capsys):
+    call_command("txtasks_explain")
+    none, absent = capsys.readouterr().out.splitlines()
+    assert (none, absent[:31]) == ("No task is due.", "absent: There is no live task: ")
+    hour = datetime.now(timezone.utc) + timedelta(minutes=90)
+    tasks.note.using(run_after=hour + timedelta(hours=1)).enqueue()
+    first = tasks.mail.using(run_after=hour).enqueue()
+    for status in (Status.HELD, Status.DEAD, Status.CLAIMED):
+        claim = {"worker": crew, "claimed_at": hour} if status == Status.CLAIMED else {}
+        Task.objects.create(id=uuid.uuid4(), task_name=NAMES[0], status=status, **claim)
+    pausing.pause("default", "mail", by="ada", reason="503")
+    call_command("txtasks_explain")
+    said = capsys.readouterr().out
+    assert (
+        "later: Waiting for their time: 1 in default, 1 in mail. The first is due in 1 h " in said
+    )
+    assert f": {first.id} in queue mail.\n" in said
+    assert "claimed: Running: 1 in default.\n" in said
+    assert (
+        "held: Held by a person: 1 in default.\n    manage.py txtasks_task resume --queue" in said
+    )
+    assert (
+        "dead: Dead: 1 in default.\n    Fix the cause, then manage.py txtasks_task revive" in said
+    )
+    assert "paused: Queue mail was paused by ada at" in said and "(503): a new task" in said
+    call_command("txtasks_explain", json=True)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["gate"] for line in lines] == ["later", "claimed", "held", "dead", "paused"]
 
 
 def test_a_running_task_that_does_not_check_is_ended_with_its_process(crew):

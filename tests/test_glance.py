@@ -297,3 +297,38 @@ def test_a_site_with_few_pages_has_few_links(client, narrow_site):
     assert 'href=""' not in text
     assert client.get("/ops/txtasks/finishedtask/").status_code == 200
     assert client.get(f"/ops/txtasks/finishedtask/{done.pk}/change/").status_code == 200
+
+
+def test_workers_that_no_hint_reaches_are_a_click_away(client):
+    Worker.objects.create(
+        id=uuid.uuid4(), host="x", pid=1, queues=["default"], task_names=[KNOWN], threads=1, lease=15,
+        listening=False, started_at=timezone.now() - timedelta(hours=1),
+    )  # fmt: skip
+    text = page(client)
+    assert "Hints reach none of the workers" in text
+    assert 'class="txg-act" href="/admin/txtasks/worker/">Look at the workers' in text
+
+
+def test_a_task_that_fills_its_lane_is_a_click_away(client, txtasks):
+    txtasks(lanes={"printer": {"at_most": 1}})
+    hangs = task(
+        status=Status.CLAIMED, worker=uuid.uuid4(), claimed_at=timezone.now(), lane="printer"
+    )
+    task(lane="printer")
+    assert f'class="txg-act" href="/admin/txtasks/task/{hangs.pk}/change/">' in page(client)
+
+
+def test_when_a_queue_is_empty_is_not_known_in_the_first_minute(client):
+    Worker.objects.create(
+        id=uuid.uuid4(),
+        host="x",
+        pid=1,
+        queues=["default"],
+        task_names=[KNOWN],
+        threads=1,
+        lease=15,
+    )
+    task()
+    assert "not known yet" in page(client)
+    Task.objects.update(run_after=timezone.now() - timedelta(hours=1))
+    assert ">never<" in page(client)

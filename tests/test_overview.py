@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from datetime import timedelta
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.django_db
 
 NAME = "probe.tasks.note"
 LATER = timedelta(hours=1)
+LONG_AGO = timezone.now() - timedelta(days=1)
 
 
 def rows(count: int, **columns: Any) -> list[Task]:
@@ -277,9 +279,43 @@ def test_silent_workers_and_several_releases(well):
     )  # fmt: skip
 
 
-def test_workers_that_no_hint_reaches(well):
+def test_workers_that_no_hint_reaches(well, txtasks):
     Worker.objects.update(listening=False)
-    assert names_of_problems() == ["nobody_listens"]
+    assert names_of_problems() == []  # it has just started
+    Worker.objects.update(started_at=LONG_AGO)
+    (problem,) = now().problems
+    assert problem.name == "nobody_listens" and "The log of the workers" in problem.text
+    txtasks(broker_url="amqp://user:secret@rabbit/shop")
+    assert (
+        now()
+        .problems[0]
+        .text.startswith(
+            "No worker is connected to RabbitMQ (amqp://rabbit:5672/shop), so each task waits up to 1 s"
+        )
+    )
+    worker(pid=8)
+    (problem,) = now().problems
+    assert problem.name == "deaf_workers"
+    assert problem.text == "Hints do not reach 1 worker: web-1 pid 7. Its log says why."
+
+
+def test_rabbitmq_is_away_while_the_database_sends_the_hints(well, txtasks):
+    txtasks(broker_url="amqp://rabbit")
+    assert names_of_problems() == []  # a new worker connects
+    Worker.objects.update(started_at=LONG_AGO)
+    rows(1, task_name="gone.tasks.run")
+    Worker.objects.create(
+        id=uuid.uuid4(), host="x", pid=2, queues=[], threads=1, lease=15.0, will=3, lost=True
+    )
+    *_, problem = now().problems
+    assert (problem.name, problem.is_warning) == ("no_broker", True)
+    assert "RabbitMQ (amqp://rabbit:5672) serves none of the workers." in problem.text
+    assert problem.text.endswith("the end of a worker is noticed only 15 s later.")
+    Worker.objects.update(will=1)
+    assert names_of_problems() == ["undeclared_names"]
+    Worker.objects.update(will=0)
+    txtasks(broker_url=None)
+    assert names_of_problems() == ["undeclared_names"]
 
 
 def test_a_queue_with_too_few_workers_is_behind(well):
@@ -310,13 +346,14 @@ def test_a_queue_whose_tasks_no_worker_declares_is_not_behind(well):
 
 def test_a_full_lane_in_which_tasks_wait(well, txtasks):
     txtasks(lanes={"mailgun": {"at_most": 1}})
-    one = Worker.objects.get()
-    rows(1, status=Status.CLAIMED, worker=one.pk, claimed_at=timezone.now(), lane="mailgun")
+    one, since = Worker.objects.get(), timezone.now() - timedelta(minutes=5)
+    (old,) = rows(1, status=Status.CLAIMED, worker=one.pk, claimed_at=since, lane="mailgun")
     assert names_of_problems() == []
     rows(2, lane="mailgun")
     (problem,) = now().problems
-    assert problem.text == "Lane mailgun is full (1 at once): 2 tasks wait."
-    assert problem.is_warning
+    begin = f"Lane mailgun is full (1 at once): 2 tasks wait. {NAME} has run in it for 5 min"
+    assert problem.text.startswith(begin)
+    assert (problem.is_warning, problem.subject, problem.task) == (True, "mailgun", str(old.pk))
 
 
 def test_schedules_that_are_late(well):
@@ -331,14 +368,18 @@ def test_schedules_that_are_late(well):
 
 def test_tasks_that_run_for_long_without_a_limit(well):
     one, since = Worker.objects.get(), timezone.now() - timedelta(hours=2)
+    (first,) = rows(1, status=Status.CLAIMED, worker=one.pk, claimed_at=since, started_at=since)
+    (problem,) = now().problems
+    assert problem.text == f"1 task without a time limit has run for more than 1 h: {NAME} for 2 h."
+    assert (problem.name, problem.task) == ("long_running", str(first.pk))
     rows(1, status=Status.CLAIMED, worker=one.pk, claimed_at=since, started_at=since)
-    assert names_of_problems() == ["long_running"]
+    assert now().problems[0].task == ""
     Task.objects.update(timeout=86400)
     assert names_of_problems() == []
 
 
 def test_errors_come_before_warnings(well):
-    Worker.objects.update(listening=False)
+    Worker.objects.update(listening=False, started_at=LONG_AGO)
     rows(1, task_name="gone.tasks.run")
     assert [one.is_warning for one in now().problems] == [False, True]
 
@@ -425,7 +466,19 @@ def test_a_queue_has_a_rate_and_a_time_until_it_is_empty(well):
 
 def test_without_a_rate_a_queue_is_never_empty(well):
     rows(1)
-    assert queue().empty_in is None
+    assert queue().empty_in is None  # no minute of it has ended yet
+    Task.objects.update(run_after=LONG_AGO)
+    assert math.isinf(queue().empty_in)
+    since = timezone.now() - timedelta(minutes=10)
+    (long,) = rows(1, status=Status.CLAIMED, worker=Worker.objects.get().pk, claimed_at=since)
+    assert queue().empty_in is None  # its task may end at any time
+    long.delete()
+    Task.objects.update(run_after=timezone.now())
+    pausing.pause("default", "default")
+    assert math.isinf(queue().empty_in)
+    pausing.resume("default", "default")
+    Worker.objects.update(lost=True)
+    assert math.isinf(queue().empty_in)
     Task.objects.all().delete()
     assert queue().empty_in == 0
 
@@ -470,7 +523,9 @@ def test_many_deaths_of_one_cause_are_a_problem_while_they_are_new(well):
     rows(20, status=Status.DEAD, cause=-5, errors=[error])
     (problem,) = now().problems
     assert (problem.name, problem.subject) == ("failing_cause", "-5")
-    assert f"20 tasks of {NAME} are dead because of a.b.Gone" in problem.text
+    assert f"20 tasks of {NAME} are dead because of a.b.Gone, the last" in problem.text
+    Worker.objects.update(release="4f2a1c", started_at=LONG_AGO)
+    assert "dead because of a.b.Gone since release 4f2a1c, the last" in now().problems[0].text
     Task.objects.update(run_after=timezone.now() - timedelta(hours=2))
     assert names_of_problems() == []
 

@@ -164,8 +164,8 @@ class RunningFilter(ChoiceFilter):
         return [("long", _("running long without a timeout"))]
 
     def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
-        long_ago = DatabaseNow() - get_config().long_running_after
-        return queryset.filter(status=Status.CLAIMED, timeout__isnull=True, started_at__lt=long_ago)
+        assert isinstance(queryset, TaskQuerySet)  # noqa: S101 -- for the type checker
+        return queryset.running_long(get_config().long_running_after)
 
 
 class DueFilter(ChoiceFilter):

@@ -22,16 +22,15 @@ STATEMENT_TIMEOUT = timedelta(seconds=10)
 """Longest time for one question, on PostgreSQL."""
 
 
-def audit(
-    alias: str, config: Config, long_running_after: timedelta = timedelta(hours=1)
-) -> list[Finding]:
+def audit(alias: str, config: Config, long_running_after: timedelta | None = None) -> list[Finding]:
     """Return the findings, problems first.
 
     Args:
-        long_running_after: report claims that a living worker has held for longer.
+        long_running_after: report tasks without a time limit that a living worker has run for longer; None: as
+            the setting says.
     """
     with _reading(alias):
-        view = _view(alias, config, long_running_after)
+        view = _view(alias, config, long_running_after or config.long_running_after)
     found = [finding for question in QUESTIONS if (finding := _answer(question, view))]
     return sorted(found, key=lambda finding: not finding.is_problem)
 

@@ -17,11 +17,12 @@ from django_txtasks.conf import Config
 from django_txtasks.exceptions import ArgumentsDoNotFit
 from django_txtasks.inspection import forgotten
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
+from django_txtasks.inspection.full_lanes import full_lanes
 from django_txtasks.lifecycle import cleaners, names
 from django_txtasks.lifecycle.attempts import misfit_of_last
 from django_txtasks.lifecycle.buckets import paused_queues
 from django_txtasks.lifecycle.workers import texts
-from django_txtasks.models import FinishedTask, Status, Task, Worker
+from django_txtasks.models import FinishedTask, Status, Task, TaskQuerySet, Worker
 from django_txtasks.schedules.status import status_of_schedules
 from django_txtasks.stats import by_cause
 from django_txtasks.wording import in_english
@@ -63,7 +64,7 @@ class View:
     workers: tuple[Worker, ...]
 
     @property
-    def tasks(self) -> models.QuerySet[Task]:
+    def tasks(self) -> TaskQuerySet:
         """All live tasks."""
         return Task.objects.using(self.alias)
 
@@ -143,7 +144,7 @@ def _not_recovered(view: View) -> models.QuerySet[Any]:
 
 def _held_long(view: View) -> models.QuerySet[Any]:
     alive = Worker.objects.using(view.alias).filter(pk=OuterRef("worker"), lost=False)
-    return _claimed(view, view.long_running_after).filter(Exists(alive))
+    return view.tasks.running_long(view.long_running_after).filter(Exists(alive))
 
 
 def _impossible_counts(view: View) -> models.QuerySet[Any]:
@@ -263,10 +264,19 @@ QUESTIONS = (
     ),
     Question(
         "held_long",
-        "tasks that a living worker has held for very long",
+        "tasks without a time limit that a living worker has run for very long",
         "They are slow, or hang. Their worker still beats, so no cleaner takes them away.",
         "py-spy dump --pid on the worker's host shows where. kill -9 of the worker ends them by crash policy.",
         _held_long,
+    ),
+    Question(
+        "full_lanes",
+        "full lanes in which tasks wait",
+        "Each runs as many tasks as its limit allows. The named task has run in it for longest.",
+        "Wait, if its tasks end. If one hangs: manage.py txtasks_task stop ID. If the limit is too low: manage.py "
+        "txtasks_lane limit NAME --at-most N.",
+        lambda view: full_lanes(view.alias, view.tasks, view.now),
+        is_problem=False,
     ),
     Question(
         "unended_batches",

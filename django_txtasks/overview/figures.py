@@ -16,6 +16,8 @@ from django_txtasks.stats import Cause, Chart, Deploy, FunctionStats, Point
 
 MINUTES_OF_RATE = 5
 """Number of whole minutes from which the rate of a queue is computed."""
+NEW_BACKLOG = 120.0
+"""Seconds after which one whole minute of a new backlog has surely been counted."""
 MOST_FUNCTIONS = 10
 
 
@@ -68,21 +70,31 @@ class QueueFigures:
 
     @property
     def empty_in(self) -> float | None:
-        """Seconds until no task is due, at the present rate; None = never."""
+        """Seconds until no task is due, at the present rate; infinite = never; None = not known yet."""
         if not self.due:
             return 0.0
-        return 60 * self.due.number / self.per_minute if self.per_minute else None
+        if self.pause is not None or not self.workers:
+            return math.inf
+        if self.per_minute:
+            return 60 * self.due.number / self.per_minute
+        return None if self.running or self.oldest < NEW_BACKLOG else math.inf
 
 
 @dataclass(frozen=True)
 class FullLane:
-    """A lane whose limit is reached, while tasks of it wait. ``waiting`` counts up to a limit."""
+    """A lane whose limit is reached, while tasks of it wait, or that is paused.
+
+    Attributes:
+        waiting: pending tasks, counted up to a limit.
+        longest: its task that has run for longest; None = it is paused, and none was seen.
+    """
 
     name: str
     limits: str
     running: int
     waiting: Count
     is_paused: bool = False
+    longest: RunningTask | None = None
 
 
 @dataclass(frozen=True)

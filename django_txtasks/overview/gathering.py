@@ -182,7 +182,7 @@ def _full_lanes(alias: str, claimed: Running) -> tuple[FullLane, ...]:
     return tuple(
         FullLane(
             one.name, one.limits, one.running, Count(one.waiting, one.may_have_more),
-            one.paused_at is not None,
+            one.paused_at is not None, claimed.longest_of_lane.get(one.name),
         )
         for one in status_of_lanes(alias, wanted)
         if one.waiting and (one.is_full or one.paused_at is not None)

@@ -18,6 +18,7 @@ from django_txtasks.wording import span
 
 if TYPE_CHECKING:
     from django_txtasks.overview.figures import Overview, QueueFigures
+    from django_txtasks.overview.running import RunningTask
 
 MANY_DEAD = 20
 LATELY = timedelta(hours=1)
@@ -35,6 +36,7 @@ class Problem:
     Attributes:
         name: for programs; it never changes.
         subject: the queue, lane, schedule or fingerprint of a cause; empty = the whole database.
+        task: id of the running task that is named; empty = none, or several.
         is_warning: True = it can wait until the morning.
     """
 
@@ -43,6 +45,7 @@ class Problem:
     values: Mapping[str, Any]
     subject: str = ""
     is_warning: bool = False
+    task: str = ""
 
     @property
     def text(self) -> str:
@@ -58,6 +61,7 @@ class Problem:
         return {
             "name": self.name,
             "subject": self.subject,
+            "task": self.task,
             "is_warning": self.is_warning,
             "text": self.text,
         }
@@ -85,13 +89,20 @@ _BEHIND = ngettext_lazy(
     "number",
 )
 _LANE = ngettext_lazy(
-    "Lane %(lane)s is full (%(limits)s): %(count)s task waits.",
-    "Lane %(lane)s is full (%(limits)s): %(count)s tasks wait.",
+    "Lane %(lane)s is full (%(limits)s): %(count)s task waits. %(task)s has run in it for %(run)s.",
+    "Lane %(lane)s is full (%(limits)s): %(count)s tasks wait. %(task)s has run in it for %(run)s.",
     "number",
 )
 _CAUSE = ngettext_lazy(
     "%(count)s task of %(task)s is dead because of %(exception)s, the last one due %(last)s ago.",
     "%(count)s tasks of %(task)s are dead because of %(exception)s, the last one due %(last)s ago.",
+    "number",
+)
+_CAUSE_SINCE = ngettext_lazy(
+    "%(count)s task of %(task)s is dead because of %(exception)s since release %(release)s, the last one due "
+    "%(last)s ago.",
+    "%(count)s tasks of %(task)s are dead because of %(exception)s since release %(release)s, the last one due "
+    "%(last)s ago.",
     "number",
 )
 _NOBODY = _("No worker is alive, so no task runs. Start one: manage.py runworkers.")
@@ -102,16 +113,30 @@ _SILENT = ngettext_lazy(
     "number",
 )
 _UNDECLARED = _(
-    "No living worker of queue %(queue)s declares %(names)s: these tasks wait for a worker of a newer release, or "
-    "for one that imports their module."
+    "No living worker of queue %(queue)s declares %(names)s, so these tasks wait. If a deploy has renamed the "
+    "function, give it the old name, too: @task(was=[…]). Otherwise start workers whose code has the function."
+)
+_DEAF_TO_BROKER = _(
+    "No worker is connected to RabbitMQ (%(broker)s), so each task waits up to %(poll)s until a worker looks for "
+    "it. Start RabbitMQ, or restore the way to it; the workers then connect by themselves."
 )
 _DEAF = _(
-    "Hints reach none of the workers, so tasks start later than they could. Is the broker running?"
+    "Hints reach none of the workers, so each task waits up to %(poll)s until a worker looks for it. The log of "
+    "the workers says why."
+)
+_SOME_DEAF = ngettext_lazy(
+    "Hints do not reach %(count)s worker: %(names)s. Its log says why.",
+    "Hints do not reach %(count)s workers: %(names)s. Their logs say why.",
+    "number",
+)
+_NO_BROKER = _(
+    "RabbitMQ (%(broker)s) serves none of the workers. Tasks start without delay, because the database sends the "
+    "hints. Until RabbitMQ is back, the end of a worker is noticed only %(lease)s later."
 )
 _RELEASES = _("Workers of several releases run side by side: %(names)s.")
 _OVERTIME = ngettext_lazy(
-    "%(count)s task without a time limit has run for more than %(limit)s, such as %(task)s.",
-    "%(count)s tasks without a time limit have run for more than %(limit)s, such as %(task)s.",
+    "%(count)s task without a time limit has run for more than %(limit)s: %(task)s for %(run)s.",
+    "%(count)s tasks without a time limit have run for more than %(limit)s, such as %(task)s for %(run)s.",
     "number",
 )
 
@@ -125,6 +150,7 @@ def problems_of(found: Overview) -> tuple[Problem, ...]:
         *_of_lanes(found),
         *_of_schedules(found),
         *_of_running(found),
+        *_of_broker(found),
     ]
     return tuple(sorted(everything, key=lambda one: one.is_warning))
 
@@ -138,8 +164,14 @@ def _of_processes(found: Overview) -> Iterator[Problem]:
     silent = [f"{one.host} pid {one.pid}" for one in found.workers if one.state == "silent"]
     if silent:
         yield Problem("silent_workers", _SILENT, _listed(silent))
-    if alive and all(one.listening is False for one in alive):
-        yield Problem("nobody_listens", _DEAF, {}, is_warning=True)
+    deaf = [f"{one.host} pid {one.pid}" for one in alive if one.is_deaf]
+    if deaf and len(deaf) == len(alive):
+        config = get_config()
+        template = _DEAF if config.broker_url is None else _DEAF_TO_BROKER
+        values = {"poll": config.poll_interval, "broker": config.broker_address}
+        yield Problem("nobody_listens", template, values, is_warning=True)
+    elif deaf:
+        yield Problem("deaf_workers", _SOME_DEAF, _listed(deaf), is_warning=True)
     releases = sorted({one.release for one in alive if one.release})
     if len(releases) > 1:
         yield Problem("several_releases", _RELEASES, _listed(releases), is_warning=True)
@@ -190,15 +222,20 @@ def _of_causes(found: Overview) -> Iterator[Problem]:
                 "task": one.task,
                 "exception": one.exception.removeprefix("builtins.") or "?",
                 "last": max(age, timedelta(0)),
+                "release": one.since,
             }
-            yield Problem("failing_cause", _CAUSE, values, str(one.fingerprint or ""))
+            template = _CAUSE_SINCE if one.since else _CAUSE
+            yield Problem("failing_cause", template, values, str(one.fingerprint or ""))
 
 
 def _of_lanes(found: Overview) -> Iterator[Problem]:
     for lane in found.lanes:
-        if not lane.is_paused:
+        if not lane.is_paused and lane.longest is not None:
             values = {"lane": lane.name, "limits": lane.limits, **_number(lane.waiting)}
-            yield Problem("full_lane", _LANE, values, lane.name, is_warning=True)
+            values |= {"task": lane.longest.task_name, "run": _run(lane.longest)}
+            yield Problem(
+                "full_lane", _LANE, values, lane.name, is_warning=True, task=str(lane.longest.id)
+            )
 
 
 def _of_schedules(found: Overview) -> Iterator[Problem]:
@@ -220,7 +257,24 @@ def _of_running(found: Overview) -> Iterator[Problem]:
     if long:
         is_capped = len(long) == len(found.running) < found.running_total.number
         values = {**_number(Count(len(long), is_capped)), "limit": limit, "task": long[0].task_name}
-        yield Problem("long_running", _OVERTIME, values, is_warning=True)
+        only = str(long[0].id) if len(long) == 1 else ""
+        values["run"] = _run(long[0])
+        yield Problem("long_running", _OVERTIME, values, is_warning=True, task=only)
+
+
+def _of_broker(found: Overview) -> Iterator[Problem]:
+    """Yield a note if RabbitMQ holds no last will of any worker, although hints reach the workers."""
+    config = get_config()
+    settled = [one for one in found.workers if one.is_alive and one.age > one.lease]
+    if config.broker_url is None or not settled or any(one.will for one in settled):
+        return
+    if not any(one.listening is False for one in settled):
+        values = {"broker": config.broker_address, "lease": config.lease}
+        yield Problem("no_broker", _NO_BROKER, values, is_warning=True)
+
+
+def _run(one: RunningTask) -> timedelta:
+    return timedelta(seconds=one.seconds)
 
 
 def _number(count: Count) -> dict[str, Any]:

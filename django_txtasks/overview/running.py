@@ -52,12 +52,13 @@ class RunningTask:
 
 @dataclass(frozen=True)
 class Running:
-    """The claimed tasks: their number by queue and by lane, and the longest running tasks."""
+    """The claimed tasks: their number by queue and by lane, the longest running, and the longest of busy lanes."""
 
     total: Count = NONE
     by_queue: Counter[str] = field(default_factory=Counter)
     by_lane: Counter[str] = field(default_factory=Counter)
     longest: tuple[RunningTask, ...] = ()
+    longest_of_lane: Mapping[str, RunningTask] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class WorkerFigures:
         state: ``alive``, ``suspected``, ``silent`` or ``lost``.
         seen: seconds since its last beat.
         listening: whether hints reach it; None = it has no source of hints.
+        will: number of the last will that RabbitMQ holds; 0 = none.
+        lease, age: its lease, and the time since its start, in seconds.
         is_loop: True if it runs async tasks on an event loop.
     """
 
@@ -82,11 +85,19 @@ class WorkerFigures:
     release: str = ""
     listening: bool | None = None
     is_loop: bool = False
+    will: int = 0
+    lease: float = 0.0
+    age: float = 0.0
 
     @property
     def is_alive(self) -> bool:
         """True if its lease has not run out."""
         return self.state in ("alive", "suspected")
+
+    @property
+    def is_deaf(self) -> bool:
+        """True if it has a source of hints, and none arrives. A new worker has a lease to connect."""
+        return self.listening is False and self.age > self.lease
 
     @property
     def share(self) -> float:
@@ -115,13 +126,17 @@ def running(alias: str, workers: Iterable[WorkerFigures]) -> Running:
         ]
     )
     known = {one.id: one for one in workers}
-    longest = sorted(rows, key=lambda row: row[6] or row[7])[:MOST_SHOWN]
-    reported = progress_at(alias, {row[4] for row in longest}) if longest else {}
+    longest = sorted(rows, key=lambda row: row[6] or row[7])
+    by_lane = Counter(row[3] for row in rows if row[3])
+    first_of_lane = {row[3]: row for row in reversed(longest)}
+    busiest = [name for name, _ in by_lane.most_common(MOST_SHOWN)]
+    reported = progress_at(alias, {row[4] for row in longest[:MOST_SHOWN]}) if longest else {}
     return Running(
         Count(min(len(rows), MOST), len(rows) > MOST),
         Counter(row[2] for row in rows),
-        Counter(row[3] for row in rows if row[3]),
-        tuple(_task(row, known, reported.get(str(row[0]))) for row in longest),
+        by_lane,
+        tuple(_task(row, known, reported) for row in longest[:MOST_SHOWN]),
+        {name: _task(first_of_lane[name], known, reported) for name in busiest},
     )
 
 
@@ -134,7 +149,7 @@ def workers(alias: str) -> list[WorkerFigures]:
         .annotate(is_loop=Q(their_names__contains=LOOP_MARK))
         .only(
             "host", "pid", "threads", "running", "lease", "lost", "seen_at", "suspected_at", "release",
-            "listening",
+            "listening", "will", "started_at",
         )
         .order_by("lost", "host", "pid")[: MOST_WORKERS + 1]
     )  # fmt: skip
@@ -150,7 +165,9 @@ def cleaners_of(alias: str) -> CleanerFigures:
 
 
 def _task(
-    row: tuple[Any, ...], known: Mapping[uuid.UUID, WorkerFigures], progress: Progress | None
+    row: tuple[Any, ...],
+    known: Mapping[uuid.UUID, WorkerFigures],
+    reported: Mapping[str, Progress],
 ) -> RunningTask:
     pk, name, queue, _, worker, timeout, since, now = row
     of = known.get(worker)
@@ -163,7 +180,7 @@ def _task(
         timeout=timeout,
         host=of.host if of else "",
         pid=of.pid if of else None,
-        progress=progress,
+        progress=reported.get(str(pk)),
     )
 
 
@@ -181,6 +198,9 @@ def _worker(row: Any) -> WorkerFigures:
         release=row.release,
         listening=row.listening,
         is_loop=bool(row.is_loop),
+        will=row.will,
+        lease=row.lease,
+        age=max(0.0, (row.now - (row.started_at or row.now)).total_seconds()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from django_txtasks.overview.counting import RETRYING
 from django_txtasks.stats import Point
 from django_txtasks.wording import decimal
 
+_OF_WORKERS = ("silent_workers", "nobody_listens", "deaf_workers", "no_broker", "several_releases")
 _WORKERS = ngettext_lazy("%(n)s worker", "%(n)s workers", "number")
 
 
@@ -90,12 +92,12 @@ def problem(one: Problem, user: Any, links: Links) -> ShownProblem:
     elif one.name == "failing_cause":
         url = links.tasks(state=Status.DEAD, **({"cause": one.subject} if one.subject else {}))
         link = _("Look at this cause")
-    elif one.name == "full_lane":
-        url, link = links.page("lane_change", one.subject), _("Look at the lane")
+    elif one.task:
+        url, link = links.page("task_change", one.task), _("Look at this task")
     elif one.name == "schedule":
         url = links.page("schedule_change", one.subject)
         link = _("Look at the schedule")
-    elif one.name == "silent_workers":
+    elif one.name in _OF_WORKERS:
         url, link = links.page("worker_changelist"), _("Look at the workers")
     elif one.name == "no_cleaner":
         url, link = links.page("cleaner_changelist"), _("Look at the cleaners")
@@ -165,7 +167,9 @@ def _rate(per_minute: float) -> str:
 def _empty_in(one: QueueFigures) -> str:
     if not one.due:
         return shown.EMPTY
-    if one.empty_in is None or one.pause is not None:
+    if one.empty_in is None:
+        return _("not known yet")
+    if math.isinf(one.empty_in):
         return _("never")
     more = "> " if one.due.is_capped else ""
     return more + rough(max(1.0, one.empty_in))

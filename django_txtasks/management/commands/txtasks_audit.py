@@ -32,9 +32,9 @@ class Command(PrintingCommand):
         parser.add_argument(
             "--long-running-after",
             type=float,
-            default=3600.0,
             metavar="S",
-            help="Report a task that a living worker has held for longer (3600).",
+            help="Report a task without a time limit that a living worker has run for longer (the setting "
+            "long_running_after).",
         )
         parser.add_argument("--json", action="store_true", help="Print the findings as JSON.")
         parser.add_argument(
@@ -42,16 +42,16 @@ class Command(PrintingCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        refuse_odd_seconds("--long-running-after", options["long_running_after"])
-        if options["long_running_after"] == 0:
+        seconds = options["long_running_after"]
+        refuse_odd_seconds("--long-running-after", seconds)
+        if seconds == 0:
             raise CommandError(
-                f"--long-running-after is {options['long_running_after']}; it must be more than 0 seconds."
+                f"--long-running-after is {seconds}; it must be more than 0 seconds."
             )
+        long = None if seconds is None else timedelta(seconds=seconds)
         refuse_without_tables(options["database"])
         try:
-            found = audit(
-                options["database"], get_config(), timedelta(seconds=options["long_running_after"])
-            )
+            found = audit(options["database"], get_config(), long)
         except (DatabaseError, InterfaceError) as error:
             raise CommandError(f"The database cannot be queried: {in_one_line(error)}") from error
         problems = [finding for finding in found if finding.is_problem]

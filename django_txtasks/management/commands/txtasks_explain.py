@@ -16,7 +16,9 @@ from django_txtasks.exceptions import NotRunning
 from django_txtasks.inspection.explain import Reason, explain
 from django_txtasks.inspection.last_log import log_of_last_failure
 from django_txtasks.inspection.late import all_buckets, late
+from django_txtasks.lifecycle.lane_buckets import LaneBucket
 from django_txtasks.management.console import DatabaseCommand
+from django_txtasks.management.nothing_due import nothing_due
 from django_txtasks.operations.record import user_of_process
 from django_txtasks.stacks import request_stack, stack_of
 
@@ -66,9 +68,10 @@ class Command(DatabaseCommand):
             self._show_stack(alias, task_id, options)
 
     def _explain_oldest(self, alias: str, *, as_json: bool) -> None:
-        found = late(alias, all_buckets(alias), timedelta(0), everything=True)
-        if not found and not as_json:
-            self.show("No task is due.")
+        buckets = all_buckets(alias)
+        found = late(alias, buckets, timedelta(0), everything=True)
+        if not found:
+            self._explain_rest(alias, buckets, as_json=as_json)
         for one in found:
             place = {
                 "queue": one.queue,
@@ -80,6 +83,13 @@ class Command(DatabaseCommand):
                 self.show(f"{one.queue}: {one.task_id} ({one.task}), due for {one.seconds:.1f} s")
             for reason in one.reasons:
                 self._print(reason, place if as_json else None)
+
+    def _explain_rest(self, alias: str, buckets: list[LaneBucket], *, as_json: bool) -> None:
+        """Print where the tasks are while none is due."""
+        if not as_json:
+            self.show("No task is due.")
+        for reason in nothing_due(alias, buckets):
+            self._print(reason, {} if as_json else None)
 
     def _print(self, reason: Reason, place: dict[str, Any] | None) -> None:
         """Print a reason as text; with a place, as JSON with its values."""

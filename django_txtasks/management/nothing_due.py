@@ -1,0 +1,65 @@
+"""Where the tasks of a database are while none is due: for ``txtasks_explain`` without an id."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+
+from django_txtasks.database.execute import as_uuid
+from django_txtasks.inspection.explain import Reason
+from django_txtasks.inspection.status import QueueStatus
+from django_txtasks.lifecycle.lane_buckets import LaneBucket
+from django_txtasks.management.looking import look
+from django_txtasks.models import PausedQueue
+from django_txtasks.overview import Count
+from django_txtasks.wording import span, time_text
+
+
+def nothing_due(alias: str, buckets: Sequence[LaneBucket]) -> Iterator[Reason]:
+    """Yield where tasks are: waiting for their time, running, held or dead; then the paused queues.
+
+    Args:
+        buckets: the first pending task of each lane, queue and priority.
+    """
+    queues = look(alias, exact=False).queues
+    database = "" if alias == "default" else f" --database {shlex.quote(alias)}"
+    later, running = _in(queues, "later"), _in(queues, "claimed")
+    held, dead = _in(queues, "held"), _in(queues, "dead")
+    if later:
+        yield Reason("later", f"Waiting for their time: {later}.{_next(buckets)}")
+    if running:
+        yield Reason("claimed", f"Running: {running}.")
+    if held:
+        command = f"manage.py txtasks_task resume --queue QUEUE{database}"
+        yield Reason("held", f"Held by a person: {held}.", command)
+    if dead:
+        command = f"manage.py txtasks_task revive --queue QUEUE{database}"
+        yield Reason("dead", f"Dead: {dead}.", f"Fix the cause, then {command}")
+    if not (later or running or held or dead):
+        text = "There is no live task: none was enqueued, its transaction has not committed, or all have finished."
+        yield Reason("absent", text)
+    for pause in PausedQueue.objects.using(alias).order_by("pk"):
+        why = f" ({pause.reason})" if pause.reason else ""
+        by, at = pause.paused_by or "somebody", time_text(pause.paused_at)
+        yield Reason(
+            "paused",
+            f"Queue {pause.pk} was paused by {by} at {at}{why}: a new task of this queue will wait.",
+            f"manage.py txtasks_queue resume {shlex.quote(pause.pk)}{database}",
+        )
+
+
+def _in(queues: Mapping[str, QueueStatus], state: str) -> str:
+    """Return the numbers of tasks in a state, by queue, such as ``2 in default, 2,000+ in mail``."""
+    found = {name: Count(getattr(one, state), state in one.capped) for name, one in queues.items()}
+    return ", ".join(f"{count} in {name}" for name, count in sorted(found.items()) if count)
+
+
+def _next(buckets: Sequence[LaneBucket]) -> str:
+    """Return the task that is due first, as a sentence; empty = it is due meanwhile."""
+    waiting = [one for one in buckets if 0 < one.wait < float("inf")]
+    if not waiting:
+        return ""
+    first = min(waiting, key=lambda one: one.wait)
+    wait = span(timedelta(seconds=first.wait))
+    return f" The first is due in {wait}: {as_uuid(first.first_id)} in queue {first.queue_name}."
