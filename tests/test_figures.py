@@ -369,6 +369,30 @@ def test_of_two_cleaners_at_once_one_passes_by():
     assert set(sums().values()) == {3}
 
 
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time")
+def test_the_second_of_the_first_two_cleaners_waits_and_reads_anew():
+    """Neither finds the row that only one cleaner has at a time, so both create it."""
+    first_is_in = threading.Event()
+
+    def second():
+        assert first_is_in.wait(helpers.PATIENCE)
+        with transaction.atomic():
+            assert adding_up.enter("default")
+            adding_up.add_up("default", 10)
+
+    appended()
+    with helpers.second_session(second):
+        with transaction.atomic():
+            assert adding_up.enter("default")
+            first_is_in.set()
+            helpers.wait_until(helpers.somebody_waits)
+            adding_up.add_up("default", 10)
+        appended(3)
+    add_up()
+    assert total() == 4
+    assert set(sums().values()) == {4}
+
+
 def test_counters_never_fall_while_cleaners_add_up_and_workers_append():
     seen, end = [], threading.Event()
 
