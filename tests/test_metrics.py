@@ -23,7 +23,7 @@ from django.urls import path
 from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
 
-from django_txtasks import metrics, overview
+from django_txtasks import metrics, overview, signals
 from django_txtasks.conf import parse
 from django_txtasks.counts import appending
 from django_txtasks.counts.tally import Tally
@@ -403,6 +403,25 @@ def test_a_database_that_does_not_answer_is_said(client, txtasks):
     assert b"the server is away" in response.content
 
 
+def test_without_a_token_a_database_that_does_not_answer_is_said_in_one_line(client, person):
+    """The rows of sessions and users are in the database, too."""
+    person("view_task")
+    assert client.get("/metrics/").status_code == 200
+
+    def refuse(execute, sql, params, many, context):
+        raise OperationalError("connection to 10.0.0.5 failed\n\tIs the server running?")
+
+    kept.forget()
+    with connection.execute_wrapper(refuse):
+        response = client.get("/metrics/")
+        code, text = metrics.answer(["default"], "")
+    assert response.status_code == 503
+    said = response.content.decode()
+    assert said.startswith("The database did not answer") and said.count("\n") == 1
+    assert "10.0.0.5" not in said  # for people who may read the metrics
+    assert code == 503 and "10.0.0.5" in text and text.count("\n") == 1
+
+
 @pytest.mark.parametrize("token", ["short", 16 * "ä", "with a space in it", 12345678901234567])
 def test_a_bad_token_is_refused_and_not_repeated(token):
     with pytest.raises(ConfigError, match=r"metrics_token.*at least 16 ASCII") as raised:
@@ -482,6 +501,35 @@ def test_a_page_that_fails_takes_no_thread_for_good(port_of, monkeypatch):
     with pytest.raises((ConnectionError, OSError)):
         ask(port)
     helpers.wait_until(lambda: ask(port) == (200, "well\n"))
+
+
+def test_without_a_thread_the_port_refuses_and_says_so(port_of, monkeypatch):
+    monkeypatch.setattr(probe_server, "MAX_PAGES", 1)
+    told = []
+
+    def note(**facts):
+        told.append((facts["path"], str(facts["error"])))
+
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name == "txtasks-page":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    port = port_of(lambda _: (200, "well"))
+    signals.probe_unanswered.connect(note)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            answers = [ask(port), ask(port)]
+            assert ask(port, "/live") == (200, "ok\n")
+        assert answers == [(503, "no thread can answer: can't start new thread\n")] * 2
+        assert ask(port) == (200, "well\n")
+        helpers.wait_until(lambda: told)
+    finally:
+        signals.probe_unanswered.disconnect(note)
+    assert told == [("/metrics", "can't start new thread")]
 
 
 def test_the_port_asks_for_the_token_if_there_is_one(txtasks):

@@ -7,6 +7,7 @@ import os
 import resource
 import socket
 import sys
+import threading
 import urllib.error
 import urllib.request
 from datetime import timedelta
@@ -18,6 +19,7 @@ from django.core.management import CommandError, call_command
 from probe import tasks
 from servers import free_port
 
+from django_txtasks.management.probing import probes_at
 from django_txtasks.worker.process import probe_server
 from django_txtasks.worker.process.probes import Liveness, Probes
 
@@ -208,3 +210,15 @@ def test_slow_clients_take_nothing_from_a_worker(processes):
 
 def descriptors(pid):
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def test_a_port_without_its_own_thread_is_refused_by_name(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    port = free_port()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(CommandError, match="cannot be used: can't start new thread"):
+        probes_at(port, "127.0.0.1", Liveness(timedelta(1)))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", port))  # it is free again

@@ -53,7 +53,7 @@ def probes_at(
         return None
     try:
         return Probes(liveness, port, address, pages)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, RuntimeError) as error:
         where = f" --probe-address {address}" if address else ""
         raise CommandError(f"--probe-port {port}{where} cannot be used: {error}.") from None
 

@@ -20,6 +20,7 @@ REFUSED = (
     "Send the token of TXTASKS['metrics_token'] in the header 'Authorization: Bearer …', or log in as a user with "
     "the permission txtasks.view_task.\n"
 )
+ABSENT = "The database did not answer: it is not known whether you may read the metrics.\n"
 
 
 @login_not_required  # a program has a token and no login
@@ -28,8 +29,12 @@ REFUSED = (
 @require_safe
 def view(request: HttpRequest) -> HttpResponse:
     """Answer with the metrics of one database: that of the router, or ``?db=`` an alias. Route it in your urls."""
-    if not (has_token(request.headers.get("Authorization", "")) or _may_view(request)):
-        return _plain(403, REFUSED)
+    if not has_token(request.headers.get("Authorization", "")):
+        try:
+            if not _may_view(request):
+                return _plain(403, REFUSED)
+        except (DatabaseError, InterfaceError):  # the rows of sessions and users are there, too
+            return _plain(503, ABSENT)
     alias = request.GET.get("db") or router.db_for_read(Task)
     if alias not in connections:
         return _plain(400, "There is no such database.\n")
@@ -70,7 +75,7 @@ def _answer(aliases: Sequence[str]) -> tuple[int, str]:
     except (DatabaseError, InterfaceError) as error:
         for alias in aliases:
             connections[alias].close_if_unusable_or_obsolete()
-        return 503, f"The database did not answer: {text_of(error)}\n"
+        return 503, f"The database did not answer: {' '.join(text_of(error).split())}\n"
 
 
 def _plain(code: int, body: str) -> HttpResponse:

@@ -710,6 +710,12 @@ child_died_at_stop = LogSignal(
     "cleaner recovers them.",
     "role", "pid", "status",
 )  # fmt: skip
+probe_unanswered = LogSignal(
+    logging.WARNING,
+    "The probe port has refused a request of %s, because no thread could be started: %s. Raise the limit of "
+    "threads of the process or of its container.",
+    "path", "error",
+)  # fmt: skip
 tracer_failed = LogSignal(
     logging.ERROR,
     "The tracer %s has failed. Tasks run as without it, but traces are missing. This process logs no further "

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
+from django_txtasks import signals
+
 MAX_CONNECTIONS = 64
 """Connections at a time. One more closes the oldest, because that client had the most time to send its request."""
 ACCEPTS_PER_ROUND = MAX_CONNECTIONS // 2
@@ -30,6 +32,8 @@ POLL_SECONDS = 0.5
 
 MAX_PAGES = 4
 """Threads that answer requests of pages at a time."""
+TELL_SECONDS = 60.0
+"""Seconds between two log lines about requests of pages for which no thread could be started."""
 
 Answer = Callable[[str], "tuple[int, str]"]
 """Returns the status code and the text for a path."""
@@ -65,6 +69,7 @@ class ProbeServer:
 
     Raises:
         OSError: the address or the port cannot be used.
+        RuntimeError: no thread can be started.
     """
 
     def __init__(
@@ -78,8 +83,14 @@ class ProbeServer:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._closing = threading.Event()
+        self._told = -TELL_SECONDS
         self._thread = threading.Thread(target=self._run, name="txtasks-probes", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._selector.close()
+            self._listener.close()
+            raise
 
     @property
     def port(self) -> int:
@@ -148,14 +159,26 @@ class ProbeServer:
             _send(client.socket, _response(request, 503, "busy: ask again later"))
             self._drop(client)
             return
-        self._leave(client)
         thread = threading.Thread(
             target=self._serve,
             args=[client.socket, request, page],
             name="txtasks-page",
             daemon=True,
         )
-        thread.start()
+        self._leave(client)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the process, or its container, has no thread left
+            self._free_threads.release()
+            with client.socket:
+                _send(client.socket, _response(request, 503, f"no thread can answer: {error}"))
+            self._tell(request.path, error)
+
+    def _tell(self, path: str, error: Exception) -> None:
+        now = time.monotonic()
+        if now >= self._told + TELL_SECONDS:
+            self._told = now
+            signals.probe_unanswered.emit(path=path, error=error)
 
     def _serve(self, connection: socket.socket, request: _Request, page: Page) -> None:
         try:

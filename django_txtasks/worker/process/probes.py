@@ -125,6 +125,7 @@ class Probes(ProbeServer):
 
     Raises:
         OSError: the address or the port cannot be used.
+        RuntimeError: no thread can be started.
     """
 
     def __init__(
