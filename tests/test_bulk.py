@@ -6,23 +6,27 @@ import re
 import threading
 import uuid
 from datetime import timedelta
+from itertools import product
 
 import helpers
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 from probe import tasks
 
-from django_txtasks import TaskFailed, enqueue_many
+from django_txtasks import Retry, TaskFailed, enqueue_many
 from django_txtasks.admin import bounded, bulk, confirming
-from django_txtasks.bulk import NAME, ordering
+from django_txtasks.bulk import NAME, attempt, ordering
+from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import operators, pausing
+from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.operations import pages, slices, verbs
 from django_txtasks.operations.choice import Choice
 from django_txtasks.operations.slices import Order
 from django_txtasks.stats import by_cause
+from django_txtasks.steps import rows as steps
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 LIST = "/admin/txtasks/task/"
@@ -114,6 +118,7 @@ def test_a_cause_of_more_queues_than_a_list_reads_is_asked_about(client, ann, mo
     monkeypatch.setattr(by_cause, "MAX_PROBES", 1)
     html = send(client, query="?cause=7&state=dead").content.decode()
     assert 'value="task"' in html
+    assert "has read only the first 1 queues and causes" in html and "only 10,000 rows" not in html
     assert states() == ["dead"] * 4
 
 
@@ -326,6 +331,141 @@ def gate(monkeypatch):
     opened.set()
 
 
+def test_the_entry_of_the_click_gets_the_counts(client, ann):
+    make(7, cause=5)
+    served()
+    send(client, query="?cause=5", way="task")
+    with helpers.working(names=[NAME]):
+        helpers.wait_until(lambda: not Task.objects.filter(task_name=NAME).exists())
+    entry = LogEntry.objects.get()
+    assert entry.change_message == "Tasks revived: 7 (cause=5), by ann."
+    assert entry.user.username == "ann"
+
+
+def watched(monkeypatch, **times):
+    """Note what the task does: ``check`` and ``slice``; ``times`` are constants of its module."""
+    did = []
+    for name, value in times.items():
+        monkeypatch.setattr(attempt, name, value)
+    check, done = attempt.BulkAttempt._check, attempt.BulkAttempt.done
+
+    def note_check(self, note):
+        did.append(note or "check")
+        check(self, note)
+
+    def note_slice(self, place, moved):
+        did.append("slice")
+        done(self, place, moved)
+
+    monkeypatch.setattr(attempt.BulkAttempt, "_check", note_check)
+    monkeypatch.setattr(attempt.BulkAttempt, "done", note_slice)
+    return did
+
+
+def test_it_checks_for_a_cancel_also_where_no_task_matches(monkeypatch, kept):
+    """Otherwise a filter that few tasks match would walk through all rows, and hear nobody."""
+    did = watched(monkeypatch, CHECK_SECONDS=0)
+    monkeypatch.setattr(pages, "ROWS_PER_PAGE", 3)
+    make(9)
+    handle = ordered(cause=None, lane="none")
+    with helpers.working(names=[NAME]):
+        assert handle.result(60)["changed"] == 0
+    assert did == [f"{n} tasks looked at" for n in (3, 6, 9, 9)]
+
+
+def test_lanes_without_a_matching_task_are_no_reason_to_be_deaf(monkeypatch, kept):
+    did = watched(monkeypatch, CHECK_SECONDS=0)
+    monkeypatch.setattr(pages, "LANES_SECONDS", 0)
+    for name in "abc":
+        make(1, "pending", lane=name)
+    handle = ordered("hold", Status.PENDING, queue="mail")
+    with helpers.working(names=[NAME]):
+        assert handle.result(60)["changed"] == 0
+    assert len(did) >= 3
+
+
+def test_it_does_not_check_after_each_of_many_short_statements(monkeypatch, kept):
+    did = watched(monkeypatch, CHECK_SECONDS=3600)
+    monkeypatch.setattr(pages, "ROWS_PER_PAGE", 3)
+    make(9)
+    handle = ordered(queue="default")
+    with helpers.working(names=[NAME]):
+        assert handle.result(60)["changed"] == 9
+    assert did == ["check", "slice"] * 5
+
+
+def test_a_cancel_during_the_last_slice_loses_no_counts(monkeypatch, kept):
+    make(4)
+    handle = ordered(queue="default")
+    done = attempt.BulkAttempt.done
+
+    def cancel_at_the_end(self, place, moved):
+        done(self, place, moved)
+        if moved.changed == 4:
+            transaction.on_commit(handle.cancel)
+
+    monkeypatch.setattr(attempt.BulkAttempt, "done", cancel_at_the_end)
+    with helpers.working(names=[NAME]):
+        assert handle.result(60)["changed"] == 4
+
+
+@pytest.mark.parametrize("filters", [{}, {"lane": "b"}, {"cause": 4}], ids=str)
+@pytest.mark.parametrize(("name", "state"), [("hold", "pending"), ("resume", "held")])
+def test_another_attempt_leaves_what_people_have_done_since(
+    name, state, filters, monkeypatch, kept
+):
+    """After each slice the attempt ends, and a person undoes what the slice has done."""
+    for queue, lane, priority in product(("default", "mail"), ("", "a", "b"), (0, 5)):
+        make(3, state, lane=lane, priority=priority, queue_name=queue, cause=4)
+    number = Task.objects.filter(**filters).count()
+    handle = ordered(name, Status(state), **filters)
+    Task.objects.filter(pk=handle.id).update(max_attempts=100)
+    undone, may_go_on = set(), attempt.BulkAttempt.may_go_on
+
+    def undo_and_end(self):
+        after = "held" if name == "hold" else "pending"
+        changed = set(Task.objects.filter(status=after).values_list("pk", flat=True))
+        if new := changed - undone - {handle.id}:
+            Task.objects.filter(pk__in=new).update(status=state)
+            undone.update(new)
+            raise Retry("ended", after=timedelta(0))
+        may_go_on(self)
+
+    monkeypatch.setattr(attempt.BulkAttempt, "may_go_on", undo_and_end)
+    with helpers.working(names=[NAME]):
+        result = handle.result(120)
+    assert (
+        result["changed"] + result["skipped"] == number
+    )  # a scan of the worker may have locked a task
+
+
+def test_an_attempt_that_was_given_up_changes_nothing_more():
+    handle = ordered(queue="default")
+    first = claimed(handle, 1)
+    assert steps.take_place("default", first, "place", "0") == "0"
+    steps.move_place("default", first, "place", "1")
+    second = claimed(handle, 2)
+    assert steps.take_place("default", second, "place", "0") == "1"
+    with pytest.raises(ClaimLost):
+        steps.move_place("default", first, "place", "2")
+    steps.move_place("default", second, "place", "3")
+    third = claimed(handle, 3)
+    with pytest.raises(ClaimLost):
+        steps.take_place(
+            "default", third._replace(worker=uuid.uuid4(), task_id=make(1)[0]), "place", "0"
+        )
+    assert steps.take_place("default", third, "place", "0") == "3"
+
+
+def claimed(handle, number):
+    """Let a worker that does not live claim the task."""
+    attempt = Attempt(handle.id, number, uuid.uuid4())
+    Task.objects.filter(pk=handle.id).update(
+        status="claimed", attempt=number, worker=attempt.worker, claimed_at=timezone.now()
+    )
+    return attempt
+
+
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="a slice that waits locks the file")
 def test_it_shows_its_progress_and_is_cancelled_between_slices(gate, kept, client, ann):
     reached, opened = gate
@@ -365,7 +505,7 @@ def test_after_kill_9_in_the_middle_it_goes_on(processes, txtasks, tmp_path, mon
     processes.start("runcleaner")
     result = handle.result(60)
     assert helpers.finished(handle.id).crashes == 1
-    assert result["changed"] == 1200  # 1,000 were revived before
+    assert result["changed"] == 2200  # of both attempts
     assert states() == ["pending"] * 2200
 
 

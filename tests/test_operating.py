@@ -216,3 +216,23 @@ def test_ctrl_c_between_slices_says_what_is_done(monkeypatch):
     assert states() == ["dead"] * 4 + ["pending"] * 2
     monkeypatch.undo()
     assert "Tasks revived: 4." in operate("revive", queue="default", yes=True)
+
+
+def test_ctrl_c_is_heard_where_few_tasks_match(monkeypatch):
+    monkeypatch.setattr(pages, "ROWS_PER_PAGE", 2)
+    make(6)
+    make(1, run_after=datetime.now(timezone.utc), task_name="probe.tasks.mail")
+    read = pages.Walk._page
+    pages_read = []
+
+    def interrupt(*args):
+        pages_read.append(args)
+        if len(pages_read) == 6:  # the second page of the call; the dry run has read four
+            os.kill(os.getpid(), signal.SIGINT)
+        return read(*args)
+
+    monkeypatch.setattr(pages.Walk, "_page", interrupt)
+    with pytest.raises(CommandError, match="Tasks revived: 0"):
+        operate("revive", task="probe.tasks.mail", yes=True)
+    assert len(pages_read) == 6
+    assert states() == ["dead"] * 7

@@ -20,6 +20,7 @@ from django_txtasks.models import FinishedTask, Status, Task
 from django_txtasks.operations import choice, pages, slices, verbs
 from django_txtasks.operations.choice import Choice
 from django_txtasks.operations.slices import Order
+from django_txtasks.testing.clock import Clock
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -371,6 +372,27 @@ def test_tasks_that_are_due_anyway_keep_their_place(small):
     assert operations.run_now(queue="default").changed == 6
     assert operations.run_now(queue="default").changed == 0
     assert Task.objects.due().count() == len([*due, *soon, *later])
+
+
+@pytest.mark.parametrize("spread", [None, 60.0])
+def test_a_clock_that_is_set_back_lets_no_task_be_revived_twice(spread, small, monkeypatch):
+    """A revived task that dies again must be due after the click: otherwise the call would find it once more."""
+    ids, taken = make(6, run_after=in_hours(-2)), []
+    clock = Clock(connection.vendor)
+
+    def revive_and_bury(alias, ids, spread=None):
+        clock.skipped = -timedelta(hours=1)
+        moved = operators.revive(alias, ids, spread)
+        changed = [one for one, _ in moved]
+        assert not set(changed) & set(taken)
+        taken.extend(changed)
+        Task.objects.filter(pk__in=changed).update(status="dead")
+        return moved
+
+    replace(monkeypatch, "revive", revive_and_bury, spreads=True)
+    with connection.execute_wrapper(clock):
+        assert operations.revive(queue="default", spread=spread).changed == 6
+    assert sorted(taken) == sorted(ids)
 
 
 # ---- again

@@ -18,6 +18,7 @@ from django_txtasks.admin.bounded import (
 from django_txtasks.admin.causes import order_of_list
 from django_txtasks.admin.numbers import RETRYING
 from django_txtasks.models import Status, Task
+from django_txtasks.stats import by_cause
 
 MAX_LISTED_TASKS = 20
 """Highest number of tasks that the page lists."""
@@ -33,6 +34,7 @@ class Chosen(NamedTuple):
         ids: the first ``MAX_IN_REQUEST`` of them.
         leaves: selected tasks in another state; None if all pages are selected, because these are not counted.
         looked_at: number of rows that were read; None if all rows were read.
+        places: number of queues and causes that were read, if this has left rows out; else None.
     """
 
     moves: int
@@ -40,6 +42,7 @@ class Chosen(NamedTuple):
     examples: list[Task]
     leaves: int | None
     looked_at: int | None
+    places: int | None = None
 
     @property
     def are_many(self) -> bool:
@@ -57,7 +60,7 @@ class Chosen(NamedTuple):
         """
         in_state = queryset.filter(status=state)
         rows = queryset.model._default_manager.using(queryset.db).order_by()
-        leaves = looked_at = None
+        leaves = looked_at = places = None
         with following_indexes(queryset.db):
             if is_all:
                 is_retrying = request.GET.get("state") == RETRYING
@@ -67,6 +70,7 @@ class Chosen(NamedTuple):
                 moves = found.count()
                 if has_more_rows(rows, order):
                     looked_at = bounded.MAX_ROWS
+                    places = by_cause.MAX_PROBES if order.leaves_out(queryset.db) else None
             else:
                 found = in_state.order_by("-pk").values_list("pk", flat=True)
                 moves = found.count()
@@ -79,4 +83,4 @@ class Chosen(NamedTuple):
                 )
             }
             examples = [some[one] for one in ids[:MAX_LISTED_TASKS] if one in some]
-            return cls(moves, ids, examples, leaves, looked_at)
+            return cls(moves, ids, examples, leaves, looked_at, places)

@@ -6,7 +6,6 @@ where such a task runs. ``ordering`` enqueues it.
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 from django_txtasks.context import TaskContext
@@ -28,29 +27,26 @@ def _bulk(
     by: str,
     total: int | None,
 ) -> dict[str, Any]:
-    """Change all tasks of a choice in slices, and return the counts.
+    """Change all tasks of a choice in slices, and return the counts of all attempts.
 
-    Another attempt goes on: the tasks of earlier slices are in another state now, or due after the click.
+    Another attempt goes on behind the last slice. It leaves alone the tasks of earlier slices.
 
     Args:
         click: the moment of the order; tasks that come later are left.
         total: the number of chosen tasks; None = unknown.
     """
+    from django_txtasks.bulk.attempt import BulkAttempt
     from django_txtasks.models import Status
     from django_txtasks.operations.choice import Choice
-    from django_txtasks.operations.moved import Moved
-    from django_txtasks.operations.pages import Click
+    from django_txtasks.operations.rows import Click
     from django_txtasks.operations.slices import Order
 
     order = Order(
         name=verb, choice=Choice(**filters), alias=context._alias, spread=spread, by=by,
-        status=Status(status), clicked=Click(*click), is_logged=False,
+        status=Status(status), clicked=Click(*click), task=context.task_id,
+        watcher=BulkAttempt(context, total),
     )  # fmt: skip
-    moved = Moved()
-    with closing(order.carry_out()) as slices:
-        for moved in slices:
-            context.progress(moved.changed, total)
-            context.check()
+    *_, moved = order.carry_out()
     return moved.as_json()
 
 

@@ -18,6 +18,8 @@ class Dialect(NamedTuple):
         later: the same plus ``%(delay)s`` seconds.
         ago: the same minus ``%(age)s`` seconds.
         spread: a random time for each row, from the time ``%(start)s`` on, within ``%(seconds)s`` seconds.
+        just_after: the time ``%(after)s`` plus the smallest step of the database's clock.
+        latest: the function that returns the later one of two times.
         edge: the next edge of a grid after ``now``. {width} and {offset} are whole microseconds; see ``Edge``.
         wait: seconds until ``run_after``; zero or less = due.
         since_served, until_held: seconds since a lane was served, and until its hold ends.
@@ -58,6 +60,7 @@ class Dialect(NamedTuple):
     later: str
     ago: str
     spread: str
+    just_after: str
     edge: str
     wait: str
     since_served: str
@@ -71,6 +74,7 @@ class Dialect(NamedTuple):
     )
     beyond_cursor: str = "(run_after, id) > (%(mark_time)s, %(mark_id)s)"
     waiting: str = "AND status = 'pending'"
+    latest: str = "GREATEST"
     from_id: str = "run_after = %(begin_time)s AND id >= %(begin_id)s"
     before_id: str = "id < %(end_id)s"
     utc: str = ""
@@ -120,6 +124,7 @@ DIALECTS = _Dialects(
         later="statement_timestamp() + make_interval(secs => %(delay)s)",
         ago="statement_timestamp() - make_interval(secs => %(age)s)",
         spread="CAST(%(start)s AS timestamptz) + make_interval(secs => %(seconds)s * random())",
+        just_after="CAST(%(after)s AS timestamptz) + interval '1 microsecond'",
         edge=(
             "statement_timestamp() + ({width} - MOD("
             "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS bigint)"
@@ -148,6 +153,7 @@ DIALECTS = _Dialects(
         spread=(
             "CAST(%(start)s AS datetime(6)) + INTERVAL ROUND(%(seconds)s * RAND() * 1000000) MICROSECOND"
         ),
+        just_after="CAST(%(after)s AS datetime(6)) + INTERVAL 1 MICROSECOND",
         edge=(
             "UTC_TIMESTAMP(6) + INTERVAL ({width} - MOD(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
             " + {width} - {offset}, {width})) MICROSECOND"
@@ -190,6 +196,8 @@ DIALECTS = _Dialects(
             "strftime('%%Y-%%m-%%d %%H:%%M:%%f', %(start)s,"
             " (%(seconds)s * (random() & 1048575) / 1048576.0) || ' seconds')"
         ),
+        just_after="strftime('%%Y-%%m-%%d %%H:%%M:%%f', %(after)s, '+0.001 seconds')",
+        latest="MAX",
         edge=_SQLITE_NOW.format(
             ", printf('%%.6f seconds', ({width} - ("
             "CAST(ROUND((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000"

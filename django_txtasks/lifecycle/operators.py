@@ -25,11 +25,13 @@ class Spread(NamedTuple):
 
     Attributes:
         start: the earliest time, as text of the database.
-        seconds: the time from there to the latest time.
+        seconds: the time from there to the latest time. 0: all tasks become due at ``start``.
+        after: a moment as text of the database; then each time is later than it, and with ``seconds=0`` it is now.
     """
 
     start: str
     seconds: float
+    after: str = ""
 
 
 _Locked = list[tuple[uuid.UUID, str, str]]
@@ -105,12 +107,18 @@ def _update(
 ) -> Moved:
     times = {} if spread is None else spread._asdict()
     if spread is not None:
-        sql = sql.replace(*statements.AT_TIMES_OF_SPREAD)
+        sql = sql.replace(statements.AT_ONCE, _time_of(spread))
     with own_transaction(alias):
         moved = _lock(alias, ids, status, lock)
         if moved:
             execute(alias, sql, ids=sorted(task_id for task_id, *_ in moved), **times)
     return _told(moved, signal)
+
+
+def _time_of(spread: Spread) -> str:
+    if not spread.after:
+        return statements.IN_SPREAD
+    return statements.IN_SPREAD_AFTER if spread.seconds else statements.AT_ONCE_AFTER
 
 
 def _finish(

@@ -425,5 +425,8 @@ REVIVE = """
            cancel_asked_at = NULL, notified_at = NULL, failures = 0, crashes = 0, snoozes = 0, cause = NULL
      WHERE id {in_ids} AND TRIM(status) = 'dead'
 """
-# In RUN_NOW and REVIVE, if each task gets a time of its own.
-AT_TIMES_OF_SPREAD = ("run_after = {now}", "run_after = {spread}")
+# The time in RUN_NOW and REVIVE, and what replaces it: a random time for each task, and a time after a moment.
+AT_ONCE = "run_after = {now}"
+IN_SPREAD = "run_after = {spread}"
+AT_ONCE_AFTER = "run_after = {latest}({now}, {just_after})"
+IN_SPREAD_AFTER = "run_after = {latest}({spread}, {just_after})"

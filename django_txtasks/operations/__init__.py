@@ -4,9 +4,9 @@ Each function takes ids, or filters of which all must match. It changes the task
 transaction of its own. If a call is interrupted, the slices before are done, and the same call goes on. Each call
 leaves an entry in the admin's log and the signal ``tasks_operated``, and each task the signal of its change.
 
-* ``choice``: which tasks; ``pages``: reads them
+* ``choice``: which tasks; ``pages``: reads their ``rows``
 * ``verbs``: the changes; ``again``: enqueues anew
-* ``slices``: one call; ``moved``: its counts; ``record``: its trace
+* ``slices``: one call; ``watcher``: its caller's part; ``moved``: its counts; ``record``: its trace
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from django_txtasks.functions import TaskFunction
 from django_txtasks.lifecycle.operators import Spread
 from django_txtasks.models import Outcome, Status
 from django_txtasks.operations.moved import Taken
-from django_txtasks.operations.pages import Row, rows_of_ids
+from django_txtasks.operations.pages import rows_of_ids
+from django_txtasks.operations.rows import Row
 from django_txtasks.rules import payload
 
 GONE = "its row is gone"

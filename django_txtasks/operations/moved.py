@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from django_txtasks.operations.pages import Row
+from django_txtasks.operations.rows import Row
 
 MAX_SAMPLES = 5
 MAX_COUNTED = 10_000
@@ -85,6 +85,18 @@ class Moved:
             reason["example"] = str(reason["example"])
         return found
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Moved:
+        """Return the counts that ``as_json`` has given."""
+        samples = [
+            Sample(**{**one, "id": uuid.UUID(one["id"]), "new_id": _id_of(one["new_id"])})
+            for one in value["samples"]
+        ]
+        reasons = [
+            Skipped(**{**one, "example": uuid.UUID(one["example"])}) for one in value["reasons"]
+        ]
+        return cls(**{**value, "samples": tuple(samples), "reasons": tuple(reasons)})
+
     def plus(self, rows: Sequence[Row], taken: Taken) -> Moved:
         """Return the counts with one more slice."""
         some = [
@@ -110,3 +122,7 @@ class Moved:
             known[reason] = replace(one, count=one.count + count)
         skipped = self.skipped + len(refused)
         return replace(self, skipped=skipped, reasons=tuple(known.values()))
+
+
+def _id_of(text: str | None) -> uuid.UUID | None:
+    return None if text is None else uuid.UUID(text)

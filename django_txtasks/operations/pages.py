@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
 
 from django.db import connections
 
@@ -20,6 +22,8 @@ from django_txtasks.lifecycle import buckets, lane_buckets, statements
 from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.models import Status
 from django_txtasks.operations.choice import Choice
+from django_txtasks.operations.rows import Click, Place, Row
+from django_txtasks.operations.watcher import Watcher
 
 ROWS_PER_PAGE = 1_000
 MAX_ROWS_WITH_ERRORS = 10_000
@@ -30,7 +34,8 @@ STATEMENT_TIMEOUT = timedelta(seconds=20)
 
 CLICK = "SELECT CAST({now} AS {text}), CAST({later} AS {text})"
 # C, who revives, reads a row that dies again after its revival only if it is due until the click. A revived row is
-# due after the click, so C takes no row twice, and stops although workers bury rows as fast as C revives them.
+# due after the click, even if the clock has been set back. So C takes no row twice, and stops although workers
+# bury rows as fast as C revives them.
 _PAGE = """
     SELECT id, queue_name, task_name, lane, cause, CAST(run_after AS {text}) AS due_at, status, <known>, <errors>,
            priority
@@ -75,44 +80,6 @@ BULK = "django_txtasks.bulk"
 change of one person would end that of another."""
 
 
-class Row(NamedTuple):
-    """A task that may be chosen.
-
-    Attributes:
-        due_at: ``run_after`` as text of the database.
-        status: a status, or the outcome of a finished task.
-        is_known: the task was already there at the click.
-        errors: the JSON text; empty unless the filter ``error`` needs it.
-    """
-
-    id: uuid.UUID
-    queue: str
-    task: str
-    lane: str
-    cause: int | None
-    due_at: str
-    status: str
-    is_known: bool
-    errors: str
-    priority: int = 0
-
-    def is_in(self, bucket: Mapping[str, Any]) -> bool:
-        """Return True if the row has this lane, queue and priority."""
-        own = {"lane": self.lane, "queue": self.queue, "priority": self.priority}
-        return own.items() <= bucket.items()
-
-
-class Click(NamedTuple):
-    """The moment of a call, by the database's clock, as text of the database.
-
-    Attributes:
-        end: the end of the span of ``spread``.
-    """
-
-    at: str
-    end: str
-
-
 def click_of(alias: str, seconds: float) -> Click:
     """Return the moment of this call."""
     ((at, end),) = fetch(alias, CLICK, delay=seconds)
@@ -135,9 +102,16 @@ class Walk:
     """
 
     def __init__(
-        self, alias: str, choice: Choice, states: tuple[Status, ...], click: Click, *, later: bool
+        self,
+        alias: str,
+        choice: Choice,
+        states: tuple[Status, ...],
+        click: Click,
+        *,
+        later: bool,
+        watcher: Watcher,
     ) -> None:
-        """Walk.
+        """Walk behind the watcher's place.
 
         Args:
             later: only tasks that are due after the end of ``spread``.
@@ -145,11 +119,16 @@ class Walk:
         self._alias, self._choice, self._states, self._click = alias, choice, states, click
         self._since = None if choice.since is None else since_of(alias, choice.since)
         self._later, self._read, self.is_cut = later, 0, False
+        self._watcher = watcher
+        self._begin: Place | None = None  # in the present state
         self._vendor = connections[alias].vendor
 
     def rows(self) -> Iterator[Row]:
         """Yield the matching rows, each once."""
-        for status in self._states:
+        begin = self._watcher.place
+        first = 0 if begin is None else self._states.index(Status(begin.status))
+        for status in self._states[first:]:
+            self._begin = begin if begin is not None and status == begin.status else None
             for place, index, values in self._parts(status):
                 for row in self._part(status, place, index, values):
                     if self._matches(row):
@@ -177,16 +156,27 @@ class Walk:
         if self._choice.queue is not None:
             return [self._choice.queue]
         with only_reading(self._alias, STATEMENT_TIMEOUT):
-            return list(buckets.failed_queues(self._alias, status))
+            found = sorted(buckets.failed_queues(self._alias, status))
+        return [queue for queue in found if self._begin is None or queue >= self._begin.queue]
 
     def _buckets(self) -> Iterator[lane_buckets.LaneBucket]:
-        lane, behind, is_last = self._choice.lane, "", False
-        found = lane_buckets.buckets_of(self._alias, lane or "")
+        """Yield the buckets lane by lane, in the database's order of lanes, which may differ from Python's."""
+        lane, begin = self._choice.lane, self._begin
+        behind = lane if lane is not None else begin.lane if begin is not None else ""
+        found = lane_buckets.buckets_of(self._alias, behind)
+        if begin is not None:
+            place = (begin.queue, begin.priority)
+            found = [one for one in found if (one.queue_name, one.priority) >= place]
+        is_last = lane is not None
         while True:
-            yield from (one for one in found if self._choice.queue in (None, one.queue_name))
-            if lane is not None or is_last:
+            for _, whole_lane in groupby(found, key=attrgetter("lane")):
+                for one in sorted(whole_lane, key=attrgetter("queue_name", "priority")):
+                    if self._choice.queue in (None, one.queue_name):
+                        yield one
+            if is_last:
                 return
             found, behind = lane_buckets.look(self._alias, behind, LANES_SECONDS)
+            self._watcher.looked(self._read)
             is_last = not behind
 
     def _part(
@@ -197,13 +187,15 @@ class Walk:
         after = _AFTER_IN_BUCKET if is_bucket else statements.AFTER_CURSOR
         begin = _BEGIN_LATER if self._later else _BEGIN
         first = _FIRST_IN_BUCKET.replace("<begin>", begin) if is_bucket else ""
-        page = self._page(status, sql, first, values)
+        if self._begin is not None and self._begin.is_in(values):
+            page = self._page(status, sql, after, {**values, **_mark(self._begin)})
+        else:
+            page = self._page(status, sql, first, values)
         while page and not self.is_cut:
             yield from (row for row in page if not is_bucket or row.is_in(values))
             if is_bucket and not page[-1].is_in(values):
                 return
-            mark = {"mark_time": page[-1].due_at, "mark_id": page[-1].id}
-            page = self._page(status, sql, after, {**values, **mark})
+            page = self._page(status, sql, after, {**values, **_mark(page[-1])})
 
     def _matches(self, row: Row) -> bool:
         choice = self._choice
@@ -250,6 +242,7 @@ class Walk:
                 since=self._since, limit=limit, **values,
             )  # fmt: skip
         self._read += len(page)
+        self._watcher.looked(self._read)
         return [_row(*one) for one in page]
 
 
@@ -265,6 +258,11 @@ def since_of(alias: str, since: datetime | timedelta) -> Any:
     if isinstance(since, timedelta):
         return fetch_value(alias, statements.TIME_AGO, age=since.total_seconds())
     return connections[alias].ops.adapt_datetimefield_value(since)
+
+
+def _mark(last: Row | Place) -> dict[str, Any]:
+    """Return the place from which the next page begins."""
+    return {"mark_time": last.due_at, "mark_id": last.id}
 
 
 def _row(task_id: Any, *values: Any) -> Row:

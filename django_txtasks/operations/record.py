@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 from typing import Any
+from uuid import UUID
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
@@ -35,22 +36,30 @@ class Record:
     """
 
     def __init__(
-        self, name: str, done: str, choice: Choice, by: Any, *, is_logged: bool = True
+        self, name: str, done: str, choice: Choice, by: Any, *, task: UUID | None = None
     ) -> None:
+        """Begin the trace.
+
+        Args:
+            task: the task whose first entry in the admin's log gets the counts, instead of an entry of its own.
+        """
         self._name, self._done, self._choice = name, done, choice
         self._by = str(by) or user_of_process() or "?"
         self._entry: Any = None
-        has_log = is_logged and apps.is_installed("django.contrib.admin")
-        self._user_id: Any = self._user_of(by) if has_log else None
+        has_log = apps.is_installed("django.contrib.admin")
+        if has_log and task is not None:
+            self._entry = _first_entry_of(task)
+        self._user_id: Any = self._user_of(by) if has_log and task is None else None
 
     def note(self, moved: Moved) -> None:
         """Write the counts so far into the entry, in the transaction of the slice."""
-        if self._user_id is None or not moved.changed:
+        if not moved.changed:
             return
-        if self._entry is None:
+        if self._entry is None and self._user_id is not None:
             self._entry = self._new_entry(moved)
-        self._entry.change_message = self._text(moved)
-        self._entry.save()
+        if self._entry is not None:
+            self._entry.change_message = self._text(moved)
+            self._entry.save()
 
     def tell(self, moved: Moved) -> None:
         """Send the signal of the whole call."""
@@ -89,3 +98,13 @@ class Record:
         except FieldError:  # the project's users have no such fields
             return None
         return None if superuser is None else superuser.pk
+
+
+def _first_entry_of(task: UUID) -> Any:
+    """Return the entry that was written when the task was ordered; None = it was deleted."""
+    from django.contrib.admin.models import LogEntry
+    from django.contrib.contenttypes.models import ContentType
+
+    content_type = ContentType.objects.get_for_model(Task)
+    entries = LogEntry.objects.filter(content_type=content_type, object_id=str(task))
+    return entries.order_by("pk").first()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from itertools import islice
@@ -18,9 +18,11 @@ from django_txtasks.lifecycle.operators import Spread
 from django_txtasks.models import Status
 from django_txtasks.operations.choice import Choice, seconds_of
 from django_txtasks.operations.moved import MAX_COUNTED, Moved, Taken
-from django_txtasks.operations.pages import Click, Row, Walk, click_of, rows_of_ids
+from django_txtasks.operations.pages import Walk, click_of, rows_of_ids
 from django_txtasks.operations.record import Record
+from django_txtasks.operations.rows import Click, Row
 from django_txtasks.operations.verbs import VERBS, Verb
+from django_txtasks.operations.watcher import Watcher
 
 ROWS_PER_SLICE = 500
 UNKNOWN = "there is no such task, or it has ended and is no longer kept"
@@ -35,7 +37,8 @@ class Order:
         spread: each task becomes due at a random time within this span.
         status: only tasks in this state; None = in each state of the verb.
         clicked: the moment of the call, if it was before; None = now.
-        is_logged: False = the caller has written the entry of the admin's log.
+        task: the task that carries the call out: its entry in the admin's log gets the counts.
+        watcher: see ``Watcher``.
     """
 
     name: str
@@ -45,7 +48,8 @@ class Order:
     by: Any = ""
     status: Status | None = None
     clicked: Click | None = None
-    is_logged: bool = True
+    task: uuid.UUID | None = None
+    watcher: Watcher = field(default_factory=Watcher)
 
     @cached_property
     def click(self) -> Click:
@@ -78,10 +82,11 @@ class Order:
         self._refuse_one_long_transaction()
         known, now = self.click, click_of(self.alias, seconds_of(self.spread))
         rows, walk = self._found(known._replace(end=now.end))
-        moved = Moved()
-        record = Record(self.name, self.verb.done, self.choice, self.by, is_logged=self.is_logged)
+        moved = self.watcher.moved
+        record = Record(self.name, self.verb.done, self.choice, self.by, task=self.task)
         try:
             for slice_ in _sliced(islice(rows, self.choice.limit)):
+                self.watcher.may_go_on()
                 moved = repeated(self.alias, self._slice(slice_, moved, now, record))
                 yield moved
         finally:
@@ -100,12 +105,16 @@ class Order:
                     group = [row for row in right if row.status == status]
                     moved = moved.plus(group, self.verb.take(self.alias, group, self._times(now)))
                 record.note(moved)
+                self.watcher.done(rows[-1].place, moved)
             return moved
 
         return work
 
     def _times(self, now: Click) -> Spread | None:
         seconds = seconds_of(self.spread)
+        if Status.DEAD in self.verb.walked and self.verb.can_spread:
+            # later than the click, even if the clock has been set back: the walk of dead tasks ends at the click
+            return Spread(now.at, seconds, after=self.click.at)
         # the walk of tasks that are due later begins behind these times
         return Spread(now.at, seconds) if seconds or self.verb.later else None
 
@@ -113,7 +122,9 @@ class Order:
         if self.choice.ids:
             return iter(self._rows_of_ids()), None
         states = self.verb.walked if self.status is None else (self.status,)
-        walk = Walk(self.alias, self.choice, states, click, later=self.verb.later)
+        walk = Walk(
+            self.alias, self.choice, states, click, later=self.verb.later, watcher=self.watcher
+        )
         return walk.rows(), walk
 
     def _rows_of_ids(self) -> Iterator[Row]:

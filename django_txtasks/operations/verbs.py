@@ -13,7 +13,7 @@ from django_txtasks.lifecycle.operators import Spread
 from django_txtasks.models import Outcome, Status, Task
 from django_txtasks.operations import again
 from django_txtasks.operations.moved import Taken
-from django_txtasks.operations.pages import Row
+from django_txtasks.operations.rows import Row
 
 COMPENSATED = "its compensation was enqueued: undone work must not be done again"
 CHANGING = "its state has changed meanwhile, or another transaction has locked it"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column
+from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column, fetch_value
+from django_txtasks.database.transactions import own_transaction, repeated
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.statements import FORGET_STEPS, FORGET_WAITS, KNOWN_IDS
@@ -43,6 +44,39 @@ def keep(alias: str, attempt: Attempt, name: str, value: str) -> None:
     if not kept:
         raise ClaimLost(
             f"attempt {number} no longer holds task {task_id}: its step {name!r} is rolled back"
+        )
+
+
+def take_place(alias: str, attempt: Attempt, name: str, first: str) -> str:
+    """Return the place that earlier attempts have reached in a long walk. From now on only this attempt moves it.
+
+    Args:
+        first: JSON text, for the first attempt.
+
+    Raises:
+        ClaimLost: this attempt no longer holds the task.
+    """
+    place = {"id": attempt.task_id, "attempt": attempt.number, "name": name}
+
+    def work() -> str:
+        with own_transaction(alias):
+            if not execute(alias, statements.TAKE_PLACE, **place):
+                keep(alias, attempt, name, first)
+            return str(fetch_value(alias, statements.PLACE, id=attempt.task_id, name=name))
+
+    return repeated(alias, work)
+
+
+def move_place(alias: str, attempt: Attempt, name: str, value: str) -> None:
+    """Move the place in the transaction of the work up to it, so that both are committed or rolled back.
+
+    Raises:
+        ClaimLost: a later attempt has taken the place. The caller's transaction must roll back.
+    """
+    place = {"id": attempt.task_id, "attempt": attempt.number, "name": name}
+    if not execute(alias, statements.MOVE_PLACE, value=value, **place):
+        raise ClaimLost(
+            f"attempt {attempt.number} no longer holds task {attempt.task_id}: a later one goes on at its place"
         )
 
 

@@ -13,6 +13,18 @@ KEEP_STEP = f"""
     INSERT INTO txtasks_step (task_id, name, value, attempt, done_at)
     SELECT id, %(name)s, %(value)s, attempt, {{now}} FROM txtasks_task {FENCE} {{share}}
 """
+# C has given the task of W1 to W2, and W1 still works: W2 puts its number into the row of the place before it
+# reads the place. So it waits for a transaction of W1 that has moved the place. Later W1 finds no row, and rolls
+# back. W1 does not lock the row of the task: a person who asks the task to stop would find it locked.
+TAKE_PLACE = """
+    UPDATE txtasks_step SET attempt = %(attempt)s
+     WHERE task_id = %(id)s AND name = %(name)s AND attempt < %(attempt)s
+"""
+PLACE = "SELECT value FROM txtasks_step WHERE task_id = %(id)s AND name = %(name)s"
+MOVE_PLACE = """
+    UPDATE txtasks_step SET value = %(value)s, done_at = {now}
+     WHERE task_id = %(id)s AND name = %(name)s AND attempt = %(attempt)s
+"""
 STEPS_DONE = "SELECT name, value FROM txtasks_step WHERE task_id = %(id)s"
 _NEXT_TASKS = (
     "SELECT DISTINCT task_id FROM {} WHERE task_id > %(last)s ORDER BY task_id LIMIT %(limit)s"

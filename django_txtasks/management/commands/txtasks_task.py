@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 from argparse import ArgumentParser, ArgumentTypeError
-from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,7 +23,9 @@ from django_txtasks.operations.choice import FILTERS
 from django_txtasks.operations.moved import MAX_COUNTED
 from django_txtasks.operations.pages import MAX_ROWS_WITH_ERRORS
 from django_txtasks.operations.record import user_of_process
+from django_txtasks.operations.rows import Place
 from django_txtasks.operations.slices import Order
+from django_txtasks.operations.watcher import Watcher
 from django_txtasks.signals.tracebacks import printable
 from django_txtasks.wording import counted
 
@@ -36,6 +38,28 @@ EARLIEST, LATEST = 1970, 9998
 """Years of a time for ``--since``."""
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+class _Stopped(Exception):
+    """The command was told to stop."""
+
+
+class _UntilSignal(Watcher):
+    """Ends the call between two statements after SIGINT or SIGTERM."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+
+    def looked(self, rows: int) -> None:
+        if self.stop.is_set():
+            raise _Stopped
+
+    def may_go_on(self) -> None:
+        if self.stop.is_set():
+            raise _Stopped
+
+    def done(self, place: Place, moved: Moved) -> None:
+        self.moved = moved
 
 
 class Command(DatabaseCommand):
@@ -113,14 +137,16 @@ class Command(DatabaseCommand):
             raise CommandError("Nothing was changed.")
 
     def _carry_out(self, order: Order) -> Moved:
-        stop, moved = threading.Event(), Moved()
-        with stop_signals(lambda *_: stop.set()), closing(order.carry_out()) as slices:
-            for moved in slices:
-                if stop.is_set():
-                    raise CommandError(
-                        f"Stopped. Tasks {order.verb.done}: {moved.changed:,}. The others are unchanged; the same "
-                        "command goes on."
-                    )
+        until = _UntilSignal()
+        order = replace(order, clicked=order.click, watcher=until)
+        with stop_signals(lambda *_: until.stop.set()):
+            try:
+                *_, moved = order.carry_out()
+            except _Stopped:
+                raise CommandError(
+                    f"Stopped. Tasks {order.verb.done}: {until.moved.changed:,}. The others are unchanged; the "
+                    "same command goes on."
+                ) from None
         return moved
 
     def _report(self, order: Order, moved: Moved) -> None:
