@@ -14,10 +14,13 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
+from reviving import Reviver
 
 from django_txtasks import overview as overview_room
+from django_txtasks.admin import bulk, confirming
 from django_txtasks.admin.overview import REFRESH_SECONDS
-from django_txtasks.models import PausedQueue, Status, Task
+from django_txtasks.bulk import NAME
+from django_txtasks.models import PausedQueue, Status, Task, Worker
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("rows")]
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -51,19 +54,20 @@ class Visitor:
     """A person with a browser.
 
     Attributes:
+        address: that of the site.
         complaints: messages of the browser about errors and violations of the policy.
     """
 
     def __init__(self, context: Any, address: str) -> None:
         self.page = context.new_page()
         self.complaints = browsing.complaints_of(self.page)
-        self._address = address
+        self.address = address
         self.page.set_default_timeout(1000 * browsing.MOST_SECONDS)
 
     def go(self, path: str = GLANCE) -> Any:
         """Open a page and return it. The counts of an earlier page are forgotten."""
         overview_room._kept.clear()
-        self.page.goto(self._address + path)
+        self.page.goto(self.address + path)
         return self.page
 
     def renew(self) -> None:
@@ -238,6 +242,39 @@ def test_from_a_problem_to_the_tasks_of_its_cause_is_one_click(visit, full):
     page.wait_for_url(re.compile("cause=7001"))
     assert page.get_by_text("TimeoutError").first.is_visible()
     assert serious(page, "#content", without="#changelist-search") == []  # Django's own form
+
+
+def test_a_cause_is_revived_and_the_revival_is_stopped_and_goes_on(
+    visit, processes, txtasks, tmp_path, monkeypatch
+):
+    """``benchmarks/causes.py`` is the long form: 40,000 failures of one cause in a minute."""
+    for module in (confirming, bulk):
+        monkeypatch.setattr(module, "MAX_IN_REQUEST", 100)
+    txtasks(keep_finished=3600, poll_interval=0.1)
+    scene.add(
+        700,
+        task_name="probe.tasks.note",
+        status=Status.DEAD,
+        cause=77,
+        errors=[scene.error("OSError", "no route")],
+    )
+    gate = tmp_path / "gate"
+    env = {"DJANGO_SETTINGS_MODULE": "failpoints.settings", "TXTASKS_GATE": str(gate)}
+    processes.start("runworkers", "--task", NAME, env=env)
+    helpers.wait_until(lambda: Worker.objects.filter(beat__gt=0).exists())
+    visitor = visit()
+    person = Reviver(visitor.page, visitor.address)
+    assert person.find() == "Tasks of this cause: 700 dead, 0 retrying, 0 held"
+    first = person.revive_all()
+    helpers.wait_until(lambda: Task.objects.filter(status=Status.DEAD).count() == 200)
+    person.ask_to_stop()
+    gate.touch()
+    assert "cancelled" in person.outcome(first)
+    overview_room._kept.clear()
+    assert person.find() == "Tasks of this cause: 200 dead, 0 retrying, 0 held"
+    assert "succeeded" in person.outcome(person.revive_all())
+    assert not Task.objects.filter(status=Status.DEAD).exists()
+    assert person.clicks == 8
 
 
 # -- the page renews itself -----------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from failpoints import points, steps, waits
+from failpoints import points, slices, steps, waits
 
 
 class FailPoints(AppConfig):
@@ -18,3 +18,4 @@ class FailPoints(AppConfig):
         points.arm()
         steps.arm()
         waits.arm()
+        slices.arm()

@@ -13,6 +13,7 @@ import time
 import types
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 from asgiref.sync import sync_to_async
 from django.contrib.admin.models import LogEntry
@@ -1131,3 +1132,10 @@ def fork_atomic(key, end):
     if found != "child":
         ran(f"{key} parent")
     return found
+
+
+@task(max_attempts=1, idempotent=True)
+def fail_while_away(key):
+    """Fail as long as the file exists that the environment names."""
+    if Path(os.environ["PROBE_AWAY"]).exists():
+        raise ConnectionError(f"no answer for {key}")
