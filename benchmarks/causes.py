@@ -47,6 +47,7 @@ def main() -> None:
             away.unlink()
             _revive(arguments.tasks)
             print(f"longest wait for a lock until the end: {waits.longest_ms():.0f} ms")
+        _end_sessions()
 
 
 def _arguments() -> argparse.Namespace:
@@ -119,7 +120,7 @@ class LockWaits:
             "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_time_max'"
             if self._is_mariadb
             else "SELECT '', 1000 * EXTRACT(EPOCH FROM max(clock_timestamp() - waitstart)) FROM pg_locks "
-            "WHERE NOT granted AND locktype IN ('transactionid', 'tuple')"
+            "WHERE NOT granted"
         )
         with connection.cursor() as cursor:
             while not self._ended.wait(LOOK_SECONDS):
@@ -183,6 +184,18 @@ class Clock:
         """Print a line."""
         seconds = time.monotonic() - self._begin
         print(f"{seconds:6.1f} s, {self._person.clicks} clicks: {text}", flush=True)
+
+
+def _end_sessions() -> None:
+    """End the sessions of threads that have ended: PostgreSQL would not drop the database."""
+    from django.db import connection
+
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
 
 
 def _dead() -> int:

@@ -2,9 +2,9 @@
 
     python docs/screenshots.py [directory]
 
-It needs ``--group browser``; ``tests/browsing.py`` finds a Chromium. The pages are those of the example project on
-a database of SQLite that is gone afterwards. *At a glance* shows the rows of ``tests/scene.py``; the other pages
-show tasks that were really enqueued, run and killed.
+It needs ``--group browser``, and django-unfold for one picture; ``tests/browsing.py`` finds a Chromium. The
+pages are those of the example project on a database of SQLite that is gone afterwards. *At a glance* and the
+cause show the rows of ``tests/scene.py``; the other pages show tasks that were really enqueued, run and killed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,14 @@ LAPTOP, PHONE = 1560, 390  # pixels
 SIZES = {
     "glance": (1200, 1130),
     "glance-phone": (PHONE, 1130),
+    "cause": (LAPTOP, 820),
+    "cause-phone": (PHONE, 1000),
     "tasks": (LAPTOP, 1020),
     "dead-task": (LAPTOP, 1500),
     "workers": (LAPTOP, 560),
 }
-DARK = ("glance-phone",)
+UNFOLD_HEIGHT = 1030
+DARK = ("glance-phone", "cause-phone")
 COLOURS = 256
 """Number of colours of a picture: more of them make its file larger, and nothing clearer."""
 
@@ -57,6 +61,8 @@ def main(directory: str = str(HERE / "images")) -> None:
                 with scene() as pages:
                     for name, page in pages.items():
                         _take(chromium, f"{address}{page}", Path(directory) / f"{name}.png")
+    if find_spec("unfold"):
+        _take_with_unfold(Path(directory) / "glance-unfold.png")
 
 
 def _set_up(room: Path) -> None:
@@ -86,14 +92,15 @@ def _set_up(room: Path) -> None:
 
 @contextmanager
 def _bad_evening() -> Iterator[dict[str, str]]:
-    """Problems of all kinds; gives the page *At a glance*, for a laptop and for a phone."""
+    """Problems of all kinds; gives *At a glance* and the tasks of a cause, for a laptop and for a phone."""
     import scene
 
     from django_txtasks import models
 
     scene.fill(times=20)
-    page = scene.pages()["glance"]
-    yield {"glance": page, "glance-phone": page}
+    pages = scene.pages()
+    glance, cause = pages["glance"], pages["cause"]
+    yield {"glance": glance, "glance-phone": glance, "cause": cause, "cause-phone": cause}
     for table in (
         models.Task, models.Worker, models.Cleaner, models.PausedQueue, models.Lane,
         models.Schedule, models.Stat,
@@ -141,6 +148,23 @@ def _working_day() -> Iterator[dict[str, str]]:
     finally:
         workers.send_signal(signal.SIGTERM)
         workers.wait(30)
+
+
+def _take_with_unfold(picture: Path) -> None:
+    """Take *At a glance* in this theme, in a process whose settings have it."""
+    from PIL import Image
+
+    with tempfile.TemporaryDirectory(prefix="unfold-") as room:
+        script = HERE.parent / "tests" / "themes.py"
+        subprocess.run(  # noqa: S603 -- our own command
+            [sys.executable, str(script), "unfold", room, "glance"], check=True
+        )
+        with Image.open(Path(room) / "unfold-glance-laptop-light.png") as taken:
+            part = taken.crop((0, 0, taken.width, UNFOLD_HEIGHT))
+            part.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
+                picture, optimize=True
+            )
+    print(picture)
 
 
 def _take(chromium: Any, url: str, picture: Path) -> None:
