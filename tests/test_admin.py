@@ -43,7 +43,7 @@ ARROWS = [
         "ask_to_stop",
         Status.CLAIMED,
         Status.DEAD,
-        "1 task asked to stop.",
+        "1 task asked to stop. If it does not end within 10 s, its page says how to end it.",
         "no longer running, already asked, or changing state at this moment",
     ),
 ]

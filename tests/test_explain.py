@@ -371,6 +371,7 @@ def test_without_a_due_task_it_says_where_the_others_are(crew, capsys):
     hour = datetime.now(timezone.utc) + timedelta(minutes=90)
     tasks.note.using(run_after=hour + timedelta(hours=1)).enqueue()
     first = tasks.mail.using(run_after=hour).enqueue()
+    Task.objects.filter(pk=first.id).update(cause=7)
     for status in (Status.HELD, Status.DEAD, Status.CLAIMED):
         claim = {"worker": crew, "claimed_at": hour} if status == Status.CLAIMED else {}
         Task.objects.create(id=uuid.uuid4(), task_name=NAMES[0], status=status, **claim)
@@ -378,7 +379,8 @@ def test_without_a_due_task_it_says_where_the_others_are(crew, capsys):
     call_command("txtasks_explain")
     said = capsys.readouterr().out
     assert (
-        "later: Waiting for their time: 1 in default, 1 in mail. The first is due in 1 h " in said
+        "later: Waiting for their time: 1 in default, 1 in mail. Of them after a failed attempt: 1 in mail. The "
+        "first is due in 1 h " in said
     )
     assert f": {first.id} in queue mail.\n" in said
     assert "claimed: Running: 1 in default.\n" in said

@@ -130,7 +130,11 @@ ACTS = {one.name: one for one in (
             "A running task sees this at its next check, and is cancelled when it stops. No other attempt starts, "
             "even if it fails or its worker crashes."
         ),
-        done=ngettext_lazy("%(n)s task asked to stop.", "%(n)s tasks asked to stop.", "n"),
+        done=ngettext_lazy(
+            "%(n)s task asked to stop. If it does not end within 10 s, its page says how to end it.",
+            "%(n)s tasks asked to stop. If one does not end within 10 s, its page says how to end it.",
+            "n",
+        ),
     ),
     Act(
         name="revive", take=operators.revive, state=Status.DEAD, hint=True, spreads=True,

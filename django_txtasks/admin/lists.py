@@ -71,7 +71,7 @@ class TaskAdmin(TaskActions, StackOnPage, EnqueueAgain, TaskPages):
         kind = "txtasks-warning" if _runs_for_long(task) else "quiet"
         return format_html('{} <small class="{}">{}, {}</small>', badge, kind, since, where)
 
-    @admin.display(description=_("why it is not running"))
+    @admin.display(description=_("explanation"))
     def reasons(self, task: Any) -> str:
         """Show the reasons why the task does not run, and the remedies, as ``txtasks_explain`` does."""
         from django_txtasks.inspection.explain import explain  # imported by this page alone

@@ -27,7 +27,9 @@ def nothing_due(alias: str, buckets: Sequence[LaneBucket]) -> Iterator[Reason]:
     later, running = _in(queues, "later"), _in(queues, "claimed")
     held, dead = _in(queues, "held"), _in(queues, "dead")
     if later:
-        yield Reason("later", f"Waiting for their time: {later}.{_next(buckets)}")
+        tried = _in(queues, "retrying")
+        again = f" Of them after a failed attempt: {tried}." if tried else ""
+        yield Reason("later", f"Waiting for their time: {later}.{again}{_next(buckets)}")
     if running:
         yield Reason("claimed", f"Running: {running}.")
     if held:

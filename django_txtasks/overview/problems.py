@@ -114,7 +114,8 @@ _SILENT = ngettext_lazy(
 )
 _UNDECLARED = _(
     "No living worker of queue %(queue)s declares %(names)s, so these tasks wait. If a deploy has renamed the "
-    "function, give it the old name, too: @task(was=[…]). Otherwise start workers whose code has the function."
+    "function, give it the old name, too, such as @task(was=['%(old)s']). Otherwise start workers whose code has "
+    "the function."
 )
 _DEAF_TO_BROKER = _(
     "No worker is connected to RabbitMQ (%(broker)s), so each task waits up to %(poll)s until a worker looks for "
@@ -195,7 +196,8 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
             slots = {"used": used, "slots": queue.slots}
             yield Problem("queue_behind", _BEHIND, {**waits, **slots}, queue.name, is_warning=True)
     if queue.undeclared:
-        names = {"queue": queue.name, **_listed(sorted(queue.undeclared))}
+        old = sorted(queue.undeclared)
+        names = {"queue": queue.name, **_listed(old), "old": old[0]}
         yield Problem("undeclared_names", _UNDECLARED, names, queue.name)
 
 
@@ -240,10 +242,17 @@ def _of_lanes(found: Overview) -> Iterator[Problem]:
 
 def _of_schedules(found: Overview) -> Iterator[Problem]:
     for one in found.schedules:
-        values = {"name": one.name, "problem": one.problem, "late": timedelta(seconds=one.late)}
+        values = {
+            "name": one.name,
+            "problem": one.problem.rstrip("."),
+            "late": timedelta(seconds=one.late),
+        }
         template = _("Schedule %(name)s is late by %(late)s: no cleaner has written its task.")
         if one.problem:
-            template = _("Schedule %(name)s does not tick as declared: %(problem)s")
+            template = _(
+                "Schedule %(name)s does not tick as declared: %(problem)s. Correct the code or the schedule, or "
+                "turn the schedule off."
+            )
         elif one.unready is not None:
             template = _("Schedule %(name)s is not done by its hour.")
         yield Problem("schedule", template, values, one.name, is_warning=True)
