@@ -322,7 +322,8 @@ class Task(TaskColumns):
                 fields=["status", "run_after"],
                 name="txtasks_stopped", condition=Q(status__in=[Status.DEAD, Status.HELD]),
             ),
-            # Rows that never failed have no entry. MariaDB and MySQL have an entry for each row.
+            # Rows that never failed have no entry. On MariaDB and MySQL, a claim of such a row changes none: this
+            # index and txtasks_stopped begin there with a computed column, see migration 0003.
             models.Index(
                 fields=["status", "queue_name", "cause", "run_after", "id"],
                 name="txtasks_cause",

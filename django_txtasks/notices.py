@@ -12,10 +12,10 @@ from django.core.mail import send_mail
 from django.db import transaction
 
 from django_txtasks.conf import get_config
+from django_txtasks.database.execute import fetch_column
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.functions import task
-from django_txtasks.lifecycle import follow_ups
-from django_txtasks.models import Status, Task
+from django_txtasks.lifecycle import follow_ups, statements
 from django_txtasks.wording import counted
 
 MAX_ATTEMPTS = 200
@@ -37,8 +37,7 @@ def digest_of_the_dead(database: str) -> None:
 
 
 def _digest(database: str) -> dict[str, Any]:
-    dead = Task.objects.using(database).in_state(Status.DEAD).order_by("status", "run_after")
-    counts = Counter(dead.values_list("task_name", flat=True)[:MAX_COUNTED_TASKS])
+    counts = Counter(fetch_column(database, statements.NAMES_OF_DEAD, most=MAX_COUNTED_TASKS))
     return {
         "event": "digest",
         "database": database,

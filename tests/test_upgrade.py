@@ -12,9 +12,10 @@ from django.apps import apps
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
 from django.db.migrations.recorder import MigrationRecorder
+from django.utils import timezone
 
 from django_txtasks import checks, migrations
-from django_txtasks.models import Batch, FinishedTask, Task
+from django_txtasks.models import Batch, FinishedTask, Status, Task
 
 HISTORY = sorted(path.stem for path in Path(migrations.__path__[0]).glob("0*.py"))
 OLD_ROWS = """
@@ -121,15 +122,63 @@ def test_an_index_that_is_not_complete_is_refused(second_database):
     assert definition_of("txtasks_cause")
 
 
-@pytest.mark.skipif(connection.vendor == "postgresql", reason="PostgreSQL has its own test")
+def columns_of_indexes():
+    with connections["second"].cursor() as cursor:
+        found = connections["second"].introspection.get_constraints(cursor, "txtasks_task")
+    return {
+        name: found[name]["columns"]
+        for name in ("txtasks_stopped", "txtasks_cause")
+        if name in found
+    }
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="the others have their own tests")
 def test_an_index_that_is_there_stays(second_database):
     migrate("0002")
     with connections["second"].cursor() as cursor:
         cursor.execute("CREATE INDEX txtasks_cause ON txtasks_task (status, queue_name, cause)")
     migrate()
-    with connections["second"].cursor() as cursor:
-        made = connections["second"].introspection.get_constraints(cursor, "txtasks_task")
-    assert made["txtasks_cause"]["columns"] == ["status", "queue_name", "cause"]
+    assert columns_of_indexes()["txtasks_cause"] == ["status", "queue_name", "cause"]
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="others have partial indexes")
+@pytest.mark.parametrize(
+    "made", ["", "ADD INDEX txtasks_cause (status, queue_name)", "ADD INDEX x (status)"]
+)
+def test_an_operator_s_indexes_of_failed_rows_are_made_anew(second_database, made):
+    migrate()
+    expected = columns_of_indexes()
+    assert {columns[0] for columns in expected.values()} == {"failed_status"}
+    migrate("0002")
+    assert columns_of_indexes() == {"txtasks_stopped": ["status", "run_after"]}
+    if made:  # by an operator
+        with connections["second"].cursor() as cursor:
+            cursor.execute(f"ALTER TABLE txtasks_task {made}")
+    migrate()
+    assert columns_of_indexes() == expected
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="others have partial indexes")
+def test_that_column_has_the_status_of_rows_that_failed_or_are_stopped(rows):
+    names = {}
+    for status in Status:
+        claim = {"worker": uuid.uuid4(), "claimed_at": timezone.now()}
+        for cause in (None, 7):
+            row = Task.objects.create(
+                id=uuid.uuid4(), task_name="f", status=status, cause=cause,
+                **(claim if status == Status.CLAIMED else {}),
+            )  # fmt: skip
+            names[row.pk.hex] = (status.value, cause)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id, failed_status FROM txtasks_task")
+        found = {names[uuid.UUID(str(pk)).hex]: status for pk, status in cursor.fetchall()}
+    assert found == {
+        ("pending", None): None,
+        ("pending", 7): "pending",
+        ("claimed", None): None,
+        ("claimed", 7): None,
+        **{(status, cause): status for status in ("dead", "held") for cause in (None, 7)},
+    }
 
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="others read without the index")
@@ -158,7 +207,10 @@ def test_a_database_without_tasks_is_migrated_too(second_database, settings):
 
 
 def test_the_tables_have_the_indexes_of_the_models_and_no_others(second_database):
-    """MariaDB and MySQL know no index of a part of a table: there the index of tasks in lanes is left out."""
+    """MariaDB and MySQL know no index of a part of a table: there the index of tasks in lanes is left out.
+
+    Indexes of failed rows begin there with a computed column.
+    """
     migrate()
     declared = {
         index.name: [name for name, _ in index.fields_orders]
@@ -166,6 +218,9 @@ def test_the_tables_have_the_indexes_of_the_models_and_no_others(second_database
         for index in model._meta.indexes
         if index.name != "txtasks_in_lane" or connection.vendor != "mysql"
     }
+    if connection.vendor == "mysql":
+        for name in ("txtasks_stopped", "txtasks_cause"):
+            declared[name][0] = "failed_status"
     found = {}
     with connections["second"].cursor() as cursor:
         for table in helpers.tables_of("second"):

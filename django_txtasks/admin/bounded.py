@@ -23,6 +23,7 @@ from django.db.models.sql.datastructures import BaseTable
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from django_txtasks.database.dialect import dialect_of
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.models import Status
 
@@ -41,7 +42,7 @@ class ReadOrder:
     Attributes:
         index: its name; PRIMARY is the primary key's.
         order: its columns for ORDER BY, without columns that have one value (MariaDB would sort otherwise).
-        where: the index's condition in SQL, without parameters.
+        where: the index's condition in SQL, without parameters; names in braces are pieces of the dialect.
         queue: only rows of this queue and lane: the index begins with ``(status, lane, queue_name)``.
         lane: only rows of this lane; empty = rows without a lane.
         note: which rows are read first, for people.
@@ -60,7 +61,7 @@ class ReadOrder:
         self, connection: Any, table: str, columns: str, limit: int
     ) -> tuple[str, list[Any]]:
         """Return the SELECT of at most ``limit`` rows."""
-        conditions, params = self._conditions(connection.vendor)
+        conditions, params = self._conditions(connection)
         order = ", ".join(
             f"{name.lstrip('-')} DESC" if name.startswith("-") else name for name in self.order
         )
@@ -72,14 +73,15 @@ class ReadOrder:
         """Return True if rows may be left out, although fewer than the limit were read."""
         return False
 
-    def _conditions(self, vendor: str) -> tuple[str, list[Any]]:
-        parts: list[str] = [self.where] if self.where else []
+    def _conditions(self, connection: Any) -> tuple[str, list[Any]]:
+        where = self.where.format(**dialect_of(connection)._asdict())
+        parts: list[str] = [where] if where else []
         params: list[Any] = []
         of = {"lane": self.lane, "queue_name": self.queue}
         prefix = {name: value for name, value in of.items() if value is not None}
         parts += [f"{name} = %s" for name in prefix]
         params += prefix.values()
-        if prefix and vendor == "postgresql":
+        if prefix and connection.vendor == "postgresql":
             # PostgreSQL drops ``status = 'pending'`` from the index condition if the partial index says the
             # same. It would then walk the whole index. With a comparison of whole rows it reads only from
             # the first to the last entry.
@@ -107,7 +109,7 @@ CLAIMED = ReadOrder(
 STOPPED = {
     status: ReadOrder(
         "txtasks_stopped", ("-run_after",), _("those that were due last"),
-        where=f"status IN ('dead', 'held') AND status = '{status}'",
+        where=f"{{failed_status}} IN ('dead', 'held') AND {{failed_status}} = '{status}'",
     )
     for status in (Status.DEAD.value, Status.HELD.value)
 }  # fmt: skip

@@ -15,6 +15,7 @@ from django_txtasks.admin import links, shown
 from django_txtasks.admin.bounded import ReadOrder, order_of_tasks
 from django_txtasks.admin.filters import ChoiceFilter
 from django_txtasks.admin.numbers import RETRYING
+from django_txtasks.database.dialect import dialect_of
 from django_txtasks.models import Status
 from django_txtasks.stats import by_cause
 from django_txtasks.wording import whole
@@ -31,8 +32,8 @@ _LOWEST = -(2**63)
 _PLACE = ("status", "queue", "low", "high")
 _PART = """
     SELECT {columns} FROM {table}
-     WHERE (cause IS NOT NULL OR status IN ('dead', 'held'))
-       AND status = {status} AND queue_name = {queue} AND cause >= {low} AND cause <= {high}
+     WHERE {is_failed} AND {failed_status} = {status}
+       AND queue_name = {queue} AND cause >= {low} AND cause <= {high}
      ORDER BY cause, run_after, id LIMIT {limit}
 """
 _PARTS = "SELECT part.* FROM (VALUES {places}) AS place(status, queue, low, high), LATERAL ({part}) AS part"
@@ -62,10 +63,11 @@ class CauseOrder(ReadOrder):
     ) -> tuple[str, list[Any]]:
         places = self._read_places(connection.alias) or [("", "", 0, 0)]
         values = [value for place in places for value in place]
-        is_postgresql = connection.vendor == "postgresql"
+        is_postgresql, dialect = connection.vendor == "postgresql", dialect_of(connection)
         forced = f" FORCE INDEX ({self.index})" if connection.vendor == "mysql" else ""
         part = _PART.format(
             columns=columns, table=table + forced, limit=limit,
+            is_failed=dialect.is_failed, failed_status=dialect.failed_status,
             **{name: f"place.{name}" if is_postgresql else "%s" for name in _PLACE},
         )  # fmt: skip
         if is_postgresql:  # it plans the part once for all places

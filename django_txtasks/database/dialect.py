@@ -48,6 +48,10 @@ class Dialect(NamedTuple):
         by_running_member: the index to use for claimed members of a batch.
         by_last_member: the order of the index of a batch from its end. PostgreSQL might use the primary key for
             an order by the id alone; MariaDB would sort.
+        is_failed: the condition of the index of causes: rows that failed, or that are dead or held.
+        failed_status: the column of the status in that index, and in the one of dead and held rows. Indexes of
+            MariaDB and MySQL have no condition. There, a computed column is empty in all other rows, so that a
+            claim changes none of their entries.
         text: the type of text, for a cast.
         key, release: the columns ``key`` and ``release``, whose names are reserved words on MariaDB.
         seconds_of_at: the time of the column ``at``, in seconds since 1970.
@@ -79,6 +83,8 @@ class Dialect(NamedTuple):
     before_id: str = "id < %(end_id)s"
     utc: str = ""
     at_utc: str = ""
+    is_failed: str = "(cause IS NOT NULL OR status IN ('dead', 'held'))"
+    failed_status: str = "status"
     text: str = "text"
     name: str = "task_name"
     key: str = "key"
@@ -168,6 +174,8 @@ DIALECTS = _Dialects(
         share="LOCK IN SHARE MODE",
         waiting="",
         beyond_cursor="run_after >= %(mark_time)s AND (run_after > %(mark_time)s OR id > %(mark_id)s)",
+        is_failed="failed_status IS NOT NULL",
+        failed_status="failed_status",
         text="char",
         by_worker="FORCE INDEX (txtasks_claimed)",
         by_queue="FORCE INDEX (txtasks_pending)",

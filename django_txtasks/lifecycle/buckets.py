@@ -14,18 +14,16 @@ from django_txtasks.database.execute import fetch, fetch_column
 from django_txtasks.lifecycle import statements
 from django_txtasks.models import Status
 
-# On PostgreSQL and SQLite the index has only rows of this condition. MariaDB's index has all rows: it needs none.
-FAILED = "(cause IS NOT NULL OR status IN ('dead', 'held'))"
 # On PostgreSQL, a comparison of whole rows alone is the place of a probe: with a second condition, a probe would
 # read all entries before the place. To compare whole rows, the others would not begin at the place.
-_NEXT_FAILED_BY_ROWS = f"""
+_NEXT_FAILED_BY_ROWS = """
     SELECT status, queue_name FROM txtasks_task
-     WHERE {FAILED} AND (status, queue_name) > (%(status)s, %(queue)s)
+     WHERE {is_failed} AND (status, queue_name) > (%(status)s, %(queue)s)
      ORDER BY status, queue_name LIMIT 1
-"""  # noqa: S608 -- the condition is a constant
+"""
 _NEXT_FAILED = """
-    SELECT status, queue_name FROM txtasks_task {by_cause}
-     WHERE <failed> status = %(status)s AND queue_name > %(queue)s ORDER BY queue_name LIMIT 1
+    SELECT {failed_status}, queue_name FROM txtasks_task {by_cause}
+     WHERE {is_failed} AND {failed_status} = %(status)s AND queue_name > %(queue)s ORDER BY queue_name LIMIT 1
 """
 
 
@@ -66,14 +64,9 @@ def _one_by_one(
 def failed_queue_after(alias: str, status: Status, queue: str) -> str:
     """Return the next queue with failed tasks in this state, by name; empty = there are no more."""
     is_postgresql = connections[alias].vendor == "postgresql"
-    sql = _NEXT_FAILED_BY_ROWS if is_postgresql else failed_only(alias, _NEXT_FAILED)
+    sql = _NEXT_FAILED_BY_ROWS if is_postgresql else _NEXT_FAILED
     rows = fetch(alias, sql, status=status.value, queue=queue)
     return rows[0][1] if rows and rows[0][0] == status.value else ""
-
-
-def failed_only(alias: str, sql: str) -> str:
-    """Return a statement with the condition of the database's index in the place of ``<failed>``."""
-    return sql.replace("<failed>", "" if connections[alias].vendor == "mysql" else f"{FAILED} AND")
 
 
 def failed_queues(alias: str, status: Status) -> Iterator[str]:

@@ -384,8 +384,14 @@ LONG_CLAIMED = """
 OLD_DEAD = """
     SELECT id, CAST(run_after AS {text}) AS until, COALESCE(started_at, run_after) < {ago} {of_kinds}
       FROM txtasks_task {by_stopped}
-     WHERE status = 'dead' AND status IN ('dead', 'held') AND run_after < {ago} {since} {sound_id}
+     WHERE {failed_status} = 'dead' AND {failed_status} IN ('dead', 'held')
+       AND run_after < {ago} {since} {sound_id}
      ORDER BY run_after LIMIT %(limit)s OFFSET %(left)s
+"""
+NAMES_OF_DEAD = """
+    SELECT task_name FROM txtasks_task {by_stopped}
+     WHERE {failed_status} = 'dead' AND {failed_status} IN ('dead', 'held')
+     ORDER BY {failed_status}, run_after LIMIT %(most)s
 """
 # Since C has read the row, a person may have revived it, and it may have died again.
 LOCK_OLD_DEAD = """

@@ -43,9 +43,9 @@ _PAGE = """
      WHERE <place> <since> <until> {sound_id} <after>
      ORDER BY <order> run_after, id LIMIT %(limit)s
 """
-_STOPPED = "status IN ('dead', 'held') AND status = %(status)s"
+_STOPPED = "{failed_status} IN ('dead', 'held') AND {failed_status} = %(status)s"
 _OF_CAUSE = (
-    f"{buckets.FAILED} AND status = %(status)s AND queue_name = %(queue)s AND cause = %(cause)s"
+    "{is_failed} AND {failed_status} = %(status)s AND queue_name = %(queue)s AND cause = %(cause)s"
 )
 _BUCKET = (
     "status = 'pending' AND lane = %(lane)s AND queue_name = %(queue)s AND priority = %(priority)s"

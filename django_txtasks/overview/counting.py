@@ -35,8 +35,8 @@ _PENDING = """
 """
 _STOPPED = """
     SELECT <number>, COUNT(*) FROM (
-        SELECT status, queue_name FROM txtasks_task {by_cause}
-         WHERE (cause IS NOT NULL OR status IN ('dead', 'held')) AND <start>
+        SELECT {failed_status} AS status, queue_name FROM txtasks_task {by_cause}
+         WHERE {is_failed} AND <start>
          ORDER BY <order> cause, run_after, id LIMIT %(limit)s) AS t
      WHERE status = <status> AND queue_name = <queue>
 """
@@ -79,8 +79,8 @@ _BY_COLUMNS = _Ranges(
     bucket=_IN_BUCKET,
     later=f"{_IN_BUCKET} AND run_after > {{now}}",
     by_bucket="",
-    status="status = <status> AND queue_name = <queue>",
-    retrying="status = <status> AND queue_name = <queue> AND cause IS NOT NULL",
+    status="{failed_status} = <status> AND queue_name = <queue>",
+    retrying="{failed_status} = <status> AND queue_name = <queue> AND cause IS NOT NULL",
     by_status="",
     lanes="lane > ''",
     by_lane="lane, queue_name, priority, run_after, id",

@@ -22,7 +22,7 @@ from django_txtasks.database.places import asking, in_chunks
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.exceptions import InvalidOption
 from django_txtasks.lifecycle.attempts import read_entries
-from django_txtasks.lifecycle.buckets import failed_only, failed_queue_after
+from django_txtasks.lifecycle.buckets import failed_queue_after
 from django_txtasks.models import Status, Task
 from django_txtasks.rules.payload import clean_text
 from django_txtasks.stats import statements
@@ -242,7 +242,7 @@ class _Probes:
     def cause_from(self, status: Status, queue: str, cause: int) -> int | None:
         """Return the next cause of this state and queue, from this one on."""
         self._number += 1
-        sql = failed_only(self._alias, statements.NEXT_CAUSE)
+        sql = statements.NEXT_CAUSE
         rows = fetch(self._alias, sql, status=status.value, queue=queue, cause=cause)
         return rows[0][0] if rows else None
 

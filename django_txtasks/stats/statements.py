@@ -1,19 +1,18 @@
 """The SQL of the index of causes. Each statement reads one entry, or as many as its LIMIT."""
 
-from django_txtasks.lifecycle.buckets import FAILED
-
-# One probe of the index. SQLite would not begin at the place to compare whole rows; MariaDB has no condition.
+# One probe of the index. SQLite would not begin at the place to compare whole rows.
 NEXT_CAUSE = """
     SELECT cause FROM txtasks_task {by_cause}
-     WHERE <failed> status = %(status)s AND queue_name = %(queue)s AND cause >= %(cause)s ORDER BY cause LIMIT 1
+     WHERE {is_failed} AND {failed_status} = %(status)s AND queue_name = %(queue)s AND cause >= %(cause)s
+     ORDER BY cause LIMIT 1
 """
 # Loose scans of PostgreSQL, each step one probe: it takes longer to plan a statement than to probe.
-_FIRST = f"SELECT <columns> FROM txtasks_task WHERE {FAILED} AND status >= %(first)s ORDER BY <columns> LIMIT 1"
+_FIRST = "SELECT <columns> FROM txtasks_task WHERE {is_failed} AND status >= %(first)s ORDER BY <columns> LIMIT 1"
 _WALK = f"""
     WITH RECURSIVE places AS (({_FIRST})
         UNION ALL
         SELECT following.* FROM places, LATERAL (
-            SELECT <columns> FROM txtasks_task WHERE {FAILED} AND (<columns>) > (<places>)
+            SELECT <columns> FROM txtasks_task WHERE {{is_failed}} AND (<columns>) > (<places>)
              ORDER BY <columns> LIMIT 1) AS following)
     SELECT * FROM places LIMIT %(most)s
 """
@@ -28,9 +27,9 @@ def _walk(columns: tuple[str, ...]) -> str:
 ALL_QUEUES = _walk(_QUEUE)
 ALL_CAUSES = _walk(_CAUSE)
 """In each queue, the tasks without a cause come last. They are returned only if the queue has no others."""
-_ENTRIES = f"""
-    FROM txtasks_task {{by_cause}}
-   WHERE {FAILED} AND status = <status> AND queue_name = <queue> AND cause <is>
+_ENTRIES = """
+    FROM txtasks_task {by_cause}
+   WHERE {is_failed} AND {failed_status} = <status> AND queue_name = <queue> AND cause <is>
 """
 SIZE = f"""
     SELECT <number>,
