@@ -107,6 +107,9 @@ MUTANTS = [
     Mutant("migrate finds an index that an operator has made", "migrations/0003_index_of_causes.py",
            {"schema_editor.collect_sql or not self._is_there(connection)": "True"},
            "test_upgrade.py::test_an_index_that_an_operator_has_made_is_the_same_and_stays"),
+    Mutant("MariaDB reads no more buckets of a lane than were asked for", "lifecycle/lane_buckets.py",
+           {"        SET room = room - 1;\n": ""},
+           "test_lanes.py::test_the_buckets_of_one_lane_are_read_together", ("MARIADB",)),
     Mutant("on MariaDB, a claim of a row that never failed changes no entry of the indexes of failed rows",
            "migrations/0003_index_of_causes.py",
            {"(CASE WHEN status IN ('dead', 'held') OR (cause IS NOT NULL AND status = 'pending') THEN status END)":

@@ -8,6 +8,7 @@ from datetime import timedelta
 import helpers
 import pytest
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from probe import tasks
 from probe.models import Run
@@ -357,6 +358,25 @@ def test_looking_finds_each_bucket_once():
     assert {type(one.wait) for one in found} == {float}
     later = [one for one in found if one.wait > 0]
     assert [(one.lane, one.priority) for one in later] == [("tenant:7", 4)]
+
+
+def test_the_buckets_of_one_lane_are_read_together(monkeypatch):
+    for n in range(3):
+        tasks.note.using(priority=n).enqueue("in none")
+    tasks.note.using(queue_name="mail", run_after=60).enqueue("in none")
+    tasks.call_api.enqueue("in a lane")
+    with CaptureQueriesContext(connection) as statements:
+        found = lane_buckets.buckets_of("default", "")
+    assert [(one.lane, one.queue_name, one.priority) for one in found] == [
+        *(("", "default", n) for n in range(3)),
+        ("", "mail", 0),
+    ]
+    assert [one.wait > 0 for one in found] == [False, False, False, True]
+    assert len(statements) == (5 if connection.vendor == "sqlite" else 1)
+    assert [one.lane for one in lane_buckets.buckets_of("default", "api")] == ["api"]
+    assert lane_buckets.buckets_of("default", "other") == []
+    monkeypatch.setattr(lane_buckets, "BUCKETS_OF_LANE", 2)
+    assert [one.priority for one in lane_buckets.buckets_of("default", "")] == [0, 1]
 
 
 def test_looking_goes_on_where_it_ended(monkeypatch):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
-from django_txtasks.database.execute import fetch, fetch_as
+from django_txtasks.database.execute import fetch, fetch_as, fetch_results
 
 LOOK_SECONDS = 0.025
 """Seconds that one turn spends on the search for lanes with due rows."""
@@ -37,8 +37,7 @@ POSTGRES_BUCKETS = (
 """
 )
 WHILE_OF_LANE = "WHERE b.lane = %(lane)s"
-# Other databases read one bucket for each statement: the next priority of the queue, then the next queue, then
-# the next lane.
+# Elsewhere a statement reads one bucket: the next priority of the queue, then the next queue, then the next lane.
 _BUCKET_BEHIND = """
     SELECT * FROM (
         SELECT lane, queue_name, priority, id, {wait} AS wait, <place> AS place FROM txtasks_task {by_queue}
@@ -62,6 +61,36 @@ NEXT_BUCKET = (
     + _bucket_behind(3, "lane > %(lane)s", "lane, queue_name, priority")
     + "ORDER BY place LIMIT 1"
 )
+
+
+# MariaDB walks from bucket to bucket by itself: a round trip for each would take much longer than the probe.
+_COLUMNS, _VARIABLES = (
+    "lane, queue_name, priority, id, wait",
+    "a_lane, a_queue, a_priority, an_id, a_wait",
+)
+_ONE_INTO = f"SELECT {_COLUMNS} INTO {_VARIABLES} FROM (<bucket>) AS one;"
+_NEXT_INTO = _ONE_INTO.replace(
+    "<bucket>",
+    NEXT_BUCKET.replace("%(lane)s", "a_lane")
+    .replace("%(queue)s", "a_queue")
+    .replace("%(priority)s", "a_priority"),
+)
+MARIADB_BUCKETS_OF_LANE = f"""BEGIN NOT ATOMIC
+    DECLARE a_lane TYPE OF txtasks_task.lane;
+    DECLARE a_queue TYPE OF txtasks_task.queue_name;
+    DECLARE a_priority INT;
+    DECLARE an_id TYPE OF txtasks_task.id;
+    DECLARE a_wait DECIMAL(30, 6);
+    DECLARE room INT DEFAULT %(limit)s;
+    DECLARE EXIT HANDLER FOR NOT FOUND SET room = 0;
+    {_ONE_INTO.replace("<bucket>", FIRST_BUCKET)}
+    WHILE room > 0 AND a_lane = %(lane)s DO
+        SELECT {_VARIABLES};
+        SET room = room - 1;
+        {_NEXT_INTO}
+    END WHILE;
+END"""
+"""Each bucket is a result of its own."""
 
 
 class LaneBucket(NamedTuple):
@@ -119,10 +148,14 @@ def _buckets(
 ) -> list[LaneBucket]:
     """Return the first buckets of the lanes after ``lane``; with ``own``, begin with that lane itself."""
     start = ">=" if own else ">"
-    if connections[alias].vendor == "postgresql":
+    connection = connections[alias]
+    if connection.vendor == "postgresql":
         sql = POSTGRES_BUCKETS.replace("<from>", start)
         sql = sql.replace("<while>", WHILE_OF_LANE if own else "")
         return fetch_as(_bucket, alias, sql, lane=lane, limit=limit)
+    if own and connection.vendor == "mysql" and connection.mysql_is_mariadb:
+        sql = MARIADB_BUCKETS_OF_LANE.replace("<from>", start)
+        return [_bucket(*row) for (row,) in fetch_results(alias, sql, lane=lane, limit=limit)]
     found: list[LaneBucket] = []
     rows = fetch(alias, FIRST_BUCKET.replace("<from>", start), lane=lane)
     while rows:
