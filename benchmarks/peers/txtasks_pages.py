@@ -56,7 +56,7 @@ PIECES = {
         "now": "UTC_TIMESTAMP(6)",
         "some_time": "UTC_TIMESTAMP(6) + INTERVAL (MOD(n * 13, 7200) - 3600) SECOND",
         "long_ago": "UTC_TIMESTAMP(6) - INTERVAL n * 100000 MICROSECOND",
-        "series": "(SELECT seq AS n FROM seq_1_to_100000000 WHERE seq BETWEEN %s AND %s) AS s",
+        "series": "(SELECT CAST(seq AS SIGNED) AS n FROM seq_1_to_100000000 WHERE seq BETWEEN %s AND %s) AS s",
         "worker": "'{worker}'",
         "json_begin": "",
         "json_end": "",
@@ -101,6 +101,9 @@ def fill(live: str, finished: str) -> None:
 
     from django_txtasks.models import Cleaner, Worker
 
+    if connection.vendor == "sqlite":
+        connection.ensure_connection()
+        connection.connection.create_function("CONCAT", -1, lambda *parts: "".join(map(str, parts)))
     workers = [_worker() for _ in range(8)]
     Worker.objects.bulk_create(workers)
     Cleaner.objects.create(
