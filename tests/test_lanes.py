@@ -360,7 +360,7 @@ def test_looking_finds_each_bucket_once():
     assert [(one.lane, one.priority) for one in later] == [("tenant:7", 4)]
 
 
-def test_the_buckets_of_one_lane_are_read_together(monkeypatch):
+def test_the_buckets_of_one_lane_are_read_together():
     for n in range(3):
         tasks.note.using(priority=n).enqueue("in none")
     tasks.note.using(queue_name="mail", run_after=60).enqueue("in none")
@@ -375,8 +375,7 @@ def test_the_buckets_of_one_lane_are_read_together(monkeypatch):
     assert len(statements) == (5 if connection.vendor == "sqlite" else 1)
     assert [one.lane for one in lane_buckets.buckets_of("default", "api")] == ["api"]
     assert lane_buckets.buckets_of("default", "other") == []
-    monkeypatch.setattr(lane_buckets, "BUCKETS_OF_LANE", 2)
-    assert [one.priority for one in lane_buckets.buckets_of("default", "")] == [0, 1]
+    assert [one.priority for one in lane_buckets.buckets_of("default", "", 2)] == [0, 1]
 
 
 def test_looking_goes_on_where_it_ended(monkeypatch):

@@ -15,7 +15,7 @@ from probe import tasks
 from django_txtasks import enqueue_many, operations, signals
 from django_txtasks.bulk import NAME, ordering
 from django_txtasks.exceptions import InvalidChoice
-from django_txtasks.lifecycle import operators
+from django_txtasks.lifecycle import lane_buckets, operators
 from django_txtasks.models import FinishedTask, Status, Task
 from django_txtasks.operations import choice, pages, slices, verbs
 from django_txtasks.operations.choice import Choice
@@ -169,6 +169,15 @@ def test_pending_tasks_of_all_lanes_queues_and_priorities_are_found(small):
     assert operations.hold(queue="default", lane="a").changed == 8
     assert operations.hold(queue="default").changed == 16
     assert operations.hold(task="probe.tasks.mail").changed == 12
+
+
+def test_pending_tasks_of_more_priorities_than_a_look_at_a_lane_reads_are_found():
+    count = lane_buckets.BUCKETS_OF_LANE + 5
+    rows = list(Task.objects.filter(pk__in=make(count, "pending")).only("priority"))
+    for priority, row in enumerate(rows):
+        row.priority = priority
+    Task.objects.bulk_update(rows, ["priority"])
+    assert operations.hold(queue="default").changed == count
 
 
 def test_tasks_of_one_moment_are_all_found(small):

@@ -137,9 +137,9 @@ def first_of_lanes(alias: str) -> list[LaneBucket]:
     return _buckets(alias, "", PAGE_BUCKETS, until=until)
 
 
-def buckets_of(alias: str, lane: str) -> list[LaneBucket]:
-    """Return the buckets of one lane."""
-    found = _buckets(alias, lane, BUCKETS_OF_LANE, own=True)
+def buckets_of(alias: str, lane: str, most: int = BUCKETS_OF_LANE) -> list[LaneBucket]:
+    """Return the first buckets of one lane."""
+    found = _buckets(alias, lane, most, own=True)
     return [one for one in found if one.lane == lane]
 
 
@@ -148,7 +148,7 @@ def _buckets(
 ) -> list[LaneBucket]:
     """Return the first buckets of the lanes after ``lane``; with ``own``, begin with that lane itself."""
     start = ">=" if own else ">"
-    connection = connections[alias]
+    connection: Any = connections[alias]
     if connection.vendor == "postgresql":
         sql = POSTGRES_BUCKETS.replace("<from>", start)
         sql = sql.replace("<while>", WHILE_OF_LANE if own else "")

@@ -26,6 +26,8 @@ from django_txtasks.operations.rows import Click, Place, Row
 from django_txtasks.operations.watcher import Watcher
 
 ROWS_PER_PAGE = 1_000
+MOST_BUCKETS = 100_000
+"""Number of queues and priorities of one lane whose pending tasks are read."""
 MAX_ROWS_WITH_ERRORS = 10_000
 """Rows whose errors are read for the filter ``error``. Errors are large."""
 LANES_SECONDS = 1.0
@@ -163,7 +165,7 @@ class Walk:
         """Yield the buckets lane by lane, in the database's order of lanes, which may differ from Python's."""
         lane, begin = self._choice.lane, self._begin
         behind = lane if lane is not None else begin.lane if begin is not None else ""
-        found = lane_buckets.buckets_of(self._alias, behind)
+        found = lane_buckets.buckets_of(self._alias, behind, MOST_BUCKETS)
         if begin is not None:
             place = (begin.queue, begin.priority)
             found = [one for one in found if (one.queue_name, one.priority) >= place]
