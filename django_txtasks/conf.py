@@ -16,6 +16,8 @@ from django.conf import settings
 from django.core.signals import setting_changed
 
 from django_txtasks.exceptions import ConfigError
+from django_txtasks.rules import hand_over
+from django_txtasks.rules.hand_over import HandOver
 from django_txtasks.rules.lanes import NO_LANES, LaneRules, parse_rules
 from django_txtasks.rules.retention import (
     KeepFinished,
@@ -87,6 +89,7 @@ class Config:
         dead_notices: receivers of notices about tasks that die.
         stats: workers count ended attempts, and cleaners add the counts up.
         release: the release of the project's code, or a function that returns it.
+        hand_over: the queues whose rows ``rundrain`` hands over to another system, with the target of each.
         metrics_token: secret text with which a program may read the metrics; empty = none.
     """
 
@@ -115,6 +118,7 @@ class Config:
     dead_notices: DeadNotices = DeadNotices()
     stats: bool = True
     release: str | Callable[[], str] = ""
+    hand_over: Mapping[str, HandOver] = field(default_factory=dict)
     metrics_token: str = field(default="", repr=False)
 
     @property
@@ -153,6 +157,11 @@ class Config:
         return not _in_test_run() if self.database_hints is None else self.database_hints
 
     @property
+    def queues_of_workers(self) -> tuple[str, ...]:
+        """The queues that workers serve: all whose rows are not handed over."""
+        return tuple(queue for queue in self.queues if queue not in self.hand_over)
+
+    @property
     def syncs_schedules(self) -> bool:
         """True if schedules of the code are copied into the database automatically. Never in test runs."""
         return self.sync_schedules and not _in_test_run()
@@ -176,6 +185,7 @@ class Config:
             )
         check_kept(self.keep_finished, self.queues)
         check_queues("discard_dead_after", self.discard_dead_after, self.queues)
+        hand_over.check(self.hand_over, self.queues, has_broker=self.broker_url is not None)
         for queue in self.queues if self.broker_url else ():
             size = len(f"{self.queue_prefix}.{queue}".encode())
             if size > MAX_NAME_BYTES:
@@ -288,6 +298,10 @@ def _queues(key: str, value: Any) -> tuple[str, ...]:
                 "and no '@'."
             )
     return tuple(value)
+
+
+def _hand_over(key: str, value: Any) -> dict[str, HandOver]:
+    return hand_over.parse(value)
 
 
 def _events(key: str, value: Any) -> tuple[str, ...] | None:
@@ -425,6 +439,7 @@ _PARSERS: dict[str, Any] = {
     "discard_dead_after": _discard_dead_after,
     "ageing": _duration_or_none,
     "events": _events,
+    "hand_over": _hand_over,
     "lanes": _lanes,
     "dead_notices": _dead_notices,
     "keep_log": _count_of_lines,
