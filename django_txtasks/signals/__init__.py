@@ -407,6 +407,37 @@ worker_stopping = LogSignal(
     "running",
 )
 worker_stopped = LogSignal(logging.INFO, "Worker %s stopped. Tasks started: %s.", "worker", "count")
+drain_started = LogSignal(
+    logging.INFO,
+    "Drain %s started: it hands over the queues %s of %r.",
+    "worker",
+    "queues",
+    "database",
+)
+drain_stopped = LogSignal(
+    logging.INFO, "Drain %s of %r stopped. Tasks handed over: %s.", "worker", "database", "count"
+)
+tasks_handed = LogSignal(
+    logging.DEBUG, "Tasks of queue %s handed over: %s, in %.2f s.", "queue", "count", "seconds"
+)
+tasks_postponed = LogSignal(
+    logging.WARNING,
+    "Tasks of queue %s that its target did not take: %s; they are due again later. One of them is %s: %s",
+    "queue",
+    "count",
+    "task_id",
+    "error",
+)
+target_away = LogSignal(
+    logging.WARNING,
+    "The target of queue %s takes nothing, and its tasks wait: %s The next try is in %.1f s.",
+    "queue",
+    "error",
+    "delay",
+)
+target_back = LogSignal(
+    logging.WARNING, "The target of queue %s takes tasks again, after %.1f s.", "queue", "seconds"
+)
 queue_paused = LogSignal(
     logging.WARNING,
     "Queue %s of %r was paused by %s (%s): none of its tasks starts until a person resumes it, in the admin or by "

@@ -308,7 +308,18 @@ def _queues(config: Config, wanted: list[str] | None, excluded: list[str]) -> li
         if name not in config.queues:
             known = ", ".join(map(repr, config.queues))
             raise CommandError(f"Queue {name!r} is unknown: TXTASKS['queues'] has {known}.")
-    queues = [name for name in wanted or config.queues if name not in excluded]
+    for name in wanted or ():
+        if name in config.hand_over:
+            raise CommandError(
+                f"Queue {name!r} is in TXTASKS['hand_over']: its tasks are for another system. Serve it by "
+                f"manage.py rundrain --queue {name}."
+            )
+    ours = config.queues_of_workers
+    if not ours:
+        raise CommandError(
+            "All queues are in TXTASKS['hand_over'], so there is none for workers. Add one to TXTASKS['queues']."
+        )
+    queues = [name for name in wanted or ours if name not in excluded]
     if not queues:
         raise CommandError("--exclude-queue leaves no queue to serve.")
     return list(dict.fromkeys(queues))
