@@ -138,6 +138,7 @@ class _Channel:
         self._is_ready = False
         until = time.monotonic() + OPEN_SECONDS
         self._channel = self._impl.channel(on_open_callback=self._opened)
+        self._channel._set_cookie(self._channel)  # which the connection closes
         self._turn(until, lambda: self._is_ready or self._channel.is_closed)
         if not self._is_ready:
             raise TimeoutError

@@ -8,17 +8,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from django.db import connections
+
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.database.execute import execute
-from django_txtasks.exceptions import AlreadyRun, Refused, class_path
+from django_txtasks.exceptions import AlreadyRun, ClaimLost, Refused, class_path
 from django_txtasks.hand_over import statements
 from django_txtasks.hand_over.rows import Row
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, FollowUps, capped
 from django_txtasks.lifecycle.attempts import read_entries as entries_of
 from django_txtasks.lifecycle.figures import append_ends, append_others
 from django_txtasks.lifecycle.follow_ups import follow
-from django_txtasks.lifecycle.outcomes import finish_rows, now_text
+from django_txtasks.lifecycle.history import copying
+from django_txtasks.lifecycle.outcomes import now_text
 from django_txtasks.models import Outcome, Status
 from django_txtasks.rules.causes import cause_of_class
 
@@ -30,12 +33,25 @@ NOBODY = uuid.UUID(int=0)
 
 
 def finish(alias: str, rows: Sequence[Row], config: Config) -> None:
-    """PENDING -> finished, for rows that the other system has. They must be locked."""
-    if rows:
-        keep = config.keeps(Outcome.HANDED)
-        ids = [row.id for row in rows]
-        finish_rows(alias, ids, Status.PENDING, Outcome.HANDED, keep=keep)
-        append_others(alias, [(row.queue_name, row.task_name) for row in rows])
+    """PENDING -> finished, for rows that the other system has. They must be locked, except on SQLite.
+
+    Raises:
+        ClaimLost: a row was not there any more. The transaction must roll back.
+    """
+    if not rows:
+        return
+    ids = sorted(row.id for row in rows)
+    outcome, status = Outcome.HANDED.value, Status.PENDING.value
+    if config.keeps(outcome) and connections[alias].vendor == "postgresql":
+        count = execute(alias, statements.HAND_OVER_AND_KEEP, ids=ids, outcome=outcome)
+    else:
+        if config.keeps(outcome):
+            sql, params = copying(Outcome.HANDED, {})
+            execute(alias, sql, ids=ids, status=status, **params)
+        count = execute(alias, statements.HAND_OVER, ids=ids)
+    if count != len(ids):
+        raise ClaimLost(f"rows that were locked: {len(ids)}, of which still there: {count}")
+    append_others(alias, [(row.queue_name, row.task_name) for row in rows])
 
 
 def postpone(alias: str, rows: Iterable[tuple[Row, str]]) -> None:

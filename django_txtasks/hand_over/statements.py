@@ -4,6 +4,7 @@ D1 holds the locks of its rows until it has written their answers, in one transa
 dies or its COMMIT is lost, the locks are gone, and D2 sends the same rows.
 """
 
+from django_txtasks.lifecycle.history import COPY
 from django_txtasks.lifecycle.statements import HAS_ENDED
 
 # The conditions of the worker's claim, without the filter of names: a row of any name goes.
@@ -22,7 +23,7 @@ LOCK_FIRST = SEE_DUE + "{lock}"
 # MariaDB would lock the rows that a search by the index walks past. So D1 sees rows without a lock, and locks them
 # by their key. Meanwhile D2 may have sent or postponed a row, or P may have cancelled or held it.
 LOCK_SEEN = """
-    SELECT id FROM txtasks_task
+    SELECT id FROM txtasks_task {by_key}
      WHERE id {in_ids} AND TRIM(status) = 'pending' AND run_after <= {now}
        AND (expires_at IS NULL OR expires_at > {now}) {skip_locked}
 """
@@ -34,12 +35,16 @@ READ = f"""
       FROM txtasks_task WHERE id {{in_ids}}
 """
 # P's cancel waits for the lock of D1. The status is checked for SQLite, where nobody waits.
+HAND_OVER = "{delete_task} WHERE id {in_ids} AND TRIM(status) = 'pending'"
+HAND_OVER_AND_KEEP = (
+    f"WITH gone AS ({HAND_OVER} RETURNING *) {COPY.replace('{result}', 'NULL')}gone"
+)
 POSTPONE = """
-    UPDATE txtasks_task SET run_after = {later}, errors = %(errors)s, notified_at = NULL,
+    UPDATE txtasks_task {by_key} SET run_after = {later}, errors = %(errors)s, notified_at = NULL,
            snoozes = CASE WHEN snoozes < 2147483647 THEN snoozes + 1 ELSE snoozes END
      WHERE id {in_ids} AND TRIM(status) = 'pending'
 """
 BURY = """
-    UPDATE txtasks_task SET status = 'dead', errors = %(errors)s, cause = %(cause)s
+    UPDATE txtasks_task {by_key} SET status = 'dead', errors = %(errors)s, cause = %(cause)s
      WHERE id = %(id)s AND TRIM(status) = 'pending'
 """
