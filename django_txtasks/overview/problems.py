@@ -84,6 +84,20 @@ _BEHIND = ngettext_lazy(
     "%(slots)s slots; if these are too few, start more workers.",
     "number",
 )
+_UNDRAINED = ngettext_lazy(
+    "No drain hands over queue %(queue)s. %(count)s task waits, the oldest for %(oldest)s. Start a drain: "
+    "manage.py rundrain --queue %(name)s.",
+    "No drain hands over queue %(queue)s. %(count)s tasks wait, the oldest for %(oldest)s. Start a drain: "
+    "manage.py rundrain --queue %(name)s.",
+    "number",
+)
+_NOT_TAKEN = ngettext_lazy(
+    "Queue %(queue)s is handed over too slowly: %(count)s task waits, the oldest for %(oldest)s. The log of its "
+    "drains has the reason if its target takes nothing.",
+    "Queue %(queue)s is handed over too slowly: %(count)s tasks wait, the oldest for %(oldest)s. The log of its "
+    "drains has the reason if its target takes nothing.",
+    "number",
+)
 _LANE = ngettext_lazy(
     "Lane %(lane)s is full (%(limits)s): %(count)s task waits.",
     "Lane %(lane)s is full (%(limits)s): %(count)s tasks wait.",
@@ -130,8 +144,8 @@ def problems_of(found: Overview) -> tuple[Problem, ...]:
 
 
 def _of_processes(found: Overview) -> Iterator[Problem]:
-    alive = [one for one in found.workers if one.is_alive]
-    if not alive:
+    alive = [one for one in found.workers if one.is_alive and not one.is_drain]
+    if not alive and get_config().queues_of_workers:
         yield Problem("no_worker", _NOBODY, {})
     if found.cleaners.trouble:
         yield Problem("no_cleaner", _NO_CLEANER, {"trouble": found.cleaners.trouble})
@@ -154,6 +168,8 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
             since = timedelta(seconds=queue.pause.seconds)
             pause = {"by": queue.pause.by or "?", "pause": since, "why": why}
             yield Problem("paused_queue", _PAUSED, {**waits, **pause}, queue.name)
+    elif queue.name in get_config().hand_over:
+        yield from _of_handed(queue, found, waits)
     elif queue.due and not queue.workers and _is_sure(found):
         name = shlex.quote(queue.name)
         yield Problem("unserved_queue", _UNSERVED, {**waits, "name": name}, queue.name)
@@ -165,6 +181,17 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
     if queue.undeclared:
         names = {"queue": queue.name, **_listed(sorted(queue.undeclared))}
         yield Problem("undeclared_names", _UNDECLARED, names, queue.name)
+
+
+def _of_handed(queue: QueueFigures, found: Overview, waits: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the problem of a queue whose tasks are handed over."""
+    drains = [one for one in found.workers if one.is_drain and one.is_alive]
+    if queue.due and not any(queue.name in one.queues for one in drains):
+        if not found.has_more_workers:
+            facts = {**waits, "name": shlex.quote(queue.name)}
+            yield Problem("undrained_queue", _UNDRAINED, facts, queue.name)
+    elif queue.due and waits["oldest"] > LATE_AFTER:
+        yield Problem("handed_slowly", _NOT_TAKEN, waits, queue.name, is_warning=True)
 
 
 def _is_sure(found: Overview) -> bool:

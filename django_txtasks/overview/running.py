@@ -13,7 +13,7 @@ from django.db.models.functions import Cast, Coalesce
 
 from django_txtasks.lifecycle import cleaners
 from django_txtasks.lifecycle.turn import LOOP_MARK
-from django_txtasks.lifecycle.workers import progress_of, texts_in
+from django_txtasks.lifecycle.workers import DRAIN_MARK, progress_of, texts_in
 from django_txtasks.models import DatabaseNow, Status, Task, Worker
 from django_txtasks.overview.counting import MOST, NONE, Count
 from django_txtasks.progress import Progress
@@ -69,6 +69,7 @@ class WorkerFigures:
         seen: seconds since its last beat.
         listening: whether hints reach it; None = it has no source of hints.
         is_loop: True if it runs async tasks on an event loop.
+        is_drain: True if it is a drain, which hands over rows and runs no task.
     """
 
     id: uuid.UUID
@@ -82,6 +83,7 @@ class WorkerFigures:
     release: str = ""
     listening: bool | None = None
     is_loop: bool = False
+    is_drain: bool = False
 
     @property
     def is_alive(self) -> bool:
@@ -131,6 +133,7 @@ def workers(alias: str) -> list[WorkerFigures]:
         .annotate(now=DatabaseNow(), their_queues=Cast("queues", TextField()))
         .annotate(their_names=Cast("task_names", TextField()))
         .annotate(is_loop=Q(their_names__contains=LOOP_MARK))
+        .annotate(is_drain=Q(their_names__contains=DRAIN_MARK))
         .only(
             "host", "pid", "threads", "running", "lease", "lost", "seen_at", "suspected_at", "release",
             "listening",
@@ -180,6 +183,7 @@ def _worker(row: Any) -> WorkerFigures:
         release=row.release,
         listening=row.listening,
         is_loop=bool(row.is_loop),
+        is_drain=bool(row.is_drain),
     )
 
 
