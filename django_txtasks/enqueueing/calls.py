@@ -145,7 +145,7 @@ def _bound(declaration: Declaration, options: UsingOptions) -> BoundFunction:
         raise InvalidOption(
             f"{name} has settle= and run_after=: settle says when it may run. Leave one of them out."
         )
-    if once_for is not None and once is None:
+    if once_for is not None and once is None and not declaration.intake:
         raise InvalidOption(f"{name} has once_for= without once=: say which calls are the same.")
     expires = said.get("expires")
     defaults = RowDefaults(

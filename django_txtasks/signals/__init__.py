@@ -644,6 +644,28 @@ cleaner_started = LogSignal(
 )  # fmt: skip
 cleaner_stopped = LogSignal(logging.INFO, "Cleaner of '%s' stopped.", "database")
 cleaned = LogSignal(logging.INFO, "Cleaner of '%s': %s.", "database", "done")
+intake_started = LogSignal(
+    logging.INFO,
+    "Intake of RabbitMQ's queue %s at %s started: its messages become tasks in database '%s'.",
+    "queue", "broker", "database",
+)  # fmt: skip
+intake_stopped = LogSignal(logging.INFO, "Intake of queue %s stopped.", "queue")
+messages_taken = LogSignal(
+    logging.INFO,
+    "Intake of queue %s took %d messages: %d new tasks in database '%s'.",
+    "queue", "count", "new", "database",
+)  # fmt: skip
+messages_refused = LogSignal(
+    logging.WARNING,
+    "Intake of queue %s refused %d messages and sent them to the %s, each with its reason. The first one: %s.",
+    "queue", "count", "place", "reason",
+)  # fmt: skip
+refusals_unsent = LogSignal(
+    logging.ERROR,
+    "Intake of queue %s cannot send %d refused messages to the %s: %s. They stay in the queue, and it tries again "
+    "every few seconds.",
+    "queue", "count", "place", "error",
+)  # fmt: skip
 figures_not_written = LogSignal(
     logging.WARNING,
     "Worker %s could not write its figures, and tries again in %.0f s. Tasks are not affected: %s",
