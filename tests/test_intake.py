@@ -1,4 +1,4 @@
-"""Messages of an AMQP queue become tasks: each id once, whatever is lost, and what is refused is kept with its reason."""
+"""Messages of an AMQP queue become tasks, each id once; refused messages are kept with their reason."""
 
 import json
 import struct
@@ -481,13 +481,31 @@ def test_a_key_that_an_open_transaction_has_taken_is_waited_for(queue, commits):
         with transaction.atomic():
             tasks.taken.using(once="one").enqueue("by hand")
             queue.send(message("by message", "one"), message("beside"))
-            helpers.wait_until(helpers.somebody_waits)
+            # PostgreSQL ends the wait after a second
+            waits = (
+                helpers.somebody_waits if connection.vendor == "mysql" else lambda: intake._failures
+            )
+            helpers.wait_until(waits)
             assert not intake._refused
             transaction.set_rollback(not commits)
         queue.send(message("last"))
         helpers.wait_until(lambda: "last" in keys())
     assert keys() == ["beside", "by hand" if commits else "by message", "last"]
     assert queue.count() == queue.count(queue.refused) == 0
+
+
+def test_messages_of_a_connection_that_is_gone_come_again_and_are_held_once(queue):
+    with refusing("1 = 1"):
+        queue.send(*(message(f"{n}") for n in range(5)))
+        with taking(queue) as intake:
+            helpers.wait_until(lambda: len(intake._waiting) == 5)
+            channel = intake._deliveries.channel
+            intake._deliveries.soon(channel, channel.connection.close)
+            helpers.wait_until(
+                lambda: any(one.channel is not channel for one, _ in intake._waiting)
+            )
+            helpers.wait_until(lambda: len(intake._waiting) >= 5)
+            assert len(intake._waiting) == 5
 
 
 def test_a_session_that_the_server_has_ended_costs_nothing(queue):
@@ -502,6 +520,22 @@ def test_a_session_that_the_server_has_ended_costs_nothing(queue):
         )
         queue.send(message("after"))
         helpers.wait_until(lambda: keys() == ["after", "before"])
+
+
+def test_a_session_that_can_only_read_is_replaced(queue):
+    if connection.vendor != "postgresql":
+        pytest.skip("it makes a session of PostgreSQL read-only, as that of an old primary is")
+    name = connection.ops.quote_name(connection.settings_dict["NAME"])
+    helpers.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    queue.send(message("late"))
+    try:
+        with taking(queue) as intake:
+            helpers.wait_until(lambda: intake._failures)
+            helpers.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+            helpers.wait_until(lambda: keys() == ["late"])
+    finally:
+        helpers.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+    assert queue.count(queue.refused) == 0
 
 
 def test_a_write_that_takes_too_long_is_made_smaller(queue):
@@ -555,7 +589,6 @@ def refuses(text, **options):
 
 
 def test_the_command_says_what_it_cannot_do(broker, txtasks, monkeypatch):
-    refuses("carry hints for workers", queue=f"{get_config().queue_prefix}.default")
     refuses("name a queue", queue="")
     refuses("name a queue", queue="x" * 250)
     refuses("at most", prefetch=70_000)
@@ -567,6 +600,7 @@ def test_the_command_says_what_it_cannot_do(broker, txtasks, monkeypatch):
     known = {name: one for name, one in registry._declarations.items() if not one.intake}
     monkeypatch.setattr(registry, "_declarations", known)
     refuses("No installed app declares a task function with @task")
+    refuses("carry hints for workers", queue=f"{get_config().queue_prefix}.default")
     txtasks(broker_url=None)
     refuses("no 'broker_url'")
 

@@ -3,7 +3,8 @@ r"""A storm of an intake: it is killed again and again, RabbitMQ restarts, and e
 The suite runs the short form. The long form has 10,000 messages, 20 kills and 5 restarts of a RabbitMQ of its own:
 
     TXTASKS_TEST_INTAKE_MESSAGES=10000 python tests/services.py -- sh -c \
-        'TXTASKS_DATABASE_URL=$TXTASKS_TEST_POSTGRES_URL pytest -s -o faulthandler_timeout=0 tests/test_intake_storm.py'
+        'TXTASKS_DATABASE_URL=$TXTASKS_TEST_POSTGRES_URL pytest -s -o faulthandler_timeout=0 \
+             tests/test_intake_storm.py'
 """
 
 import contextlib

@@ -133,8 +133,8 @@ def _message_id(properties: Any) -> str:
     found = properties.message_id
     if not isinstance(found, str) or not found:
         raise Refused(
-            "it has no message_id. RabbitMQ may deliver a message twice, and without its id a second task would be "
-            "enqueued."
+            "it has no message_id. RabbitMQ may deliver a message twice, and without an id this would be a second "
+            "task."
         )
     return found
 
