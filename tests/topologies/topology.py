@@ -21,8 +21,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "testproject"), str(ROOT / "tests")]
+HERE = Path(__file__).resolve().parent
+PATHS = [str(path) for path in (HERE, HERE.parent, HERE.parents[1] / "testproject", HERE.parents[1])]
+sys.path[:0] = PATHS
 
 import failovers  # noqa: E402
 from helpers import wait_until  # noqa: E402
@@ -56,7 +57,7 @@ class Host:
         variables = {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "topology_settings",
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path[:3]]),
+            "PYTHONPATH": os.pathsep.join(PATHS),
             "TXTASKS_DATABASE_URL": self.database,
             "TXTASKS_BROKER_URL": self.broker or "",
             **self.environment,
@@ -98,7 +99,6 @@ class Play(AbstractContextManager["Play"]):
         journal.touch()
         os.environ["PROBE_JOURNAL"] = str(journal)
         os.environ.update(self.site.variables())
-        sys.path.insert(0, str(Path(__file__).parent))
         import django
         from django.core.management import call_command
 
@@ -110,6 +110,7 @@ class Play(AbstractContextManager["Play"]):
                 self._processes[host.name] = host.start(self._log(host.name), *arguments)
             self._wait_for_workers()
         except BaseException:
+            print("\n".join(self.log_of(host.name)[-2000:] for host in self.hosts), file=sys.stderr)
             self.__exit__()
             raise
         failovers.close()
@@ -179,10 +180,11 @@ class Play(AbstractContextManager["Play"]):
     def _wait_for_workers(self) -> None:
         from helpers import worker_pids
 
-        wait_until(
-            lambda: len(worker_pids()) == len(self.hosts),
-            what=lambda: "\n".join(self.log_of(host.name)[-2000:] for host in self.hosts),
-        )
+        def are_there() -> bool:
+            assert not any(one.poll() for one in self._processes.values()), "a worker has ended"
+            return len(worker_pids()) == len(self.hosts)
+
+        wait_until(are_there, what="workers")
 
     def _print(self, account: failovers.Account, rescued: Sequence[str], passed: bool) -> None:
         if keep := os.environ.get("TOPOLOGY_LOGS"):
