@@ -161,9 +161,10 @@ class Play(AbstractContextManager["Play"]):
         account.ended = sum(one.poll() is not None for one in self._processes.values())
         rescued = [match for host in self.hosts for match in LOST.findall(self.log_of(host.name))]
         account.false_rescues = sum(name not in cut_off for _, name, _ in rescued)
+        slowest = _slowest()
         failovers.close()
         passed = account.passed and not account.lacked and (may_die or not account.dead)
-        self._print(account, [f"{name}: {reason}" for _, name, reason in rescued], passed)
+        self._print(account, [f"{name}: {reason}" for _, name, reason in rescued] + slowest, passed)
         return int(not passed)
 
     def say(self, text: str) -> None:
@@ -186,7 +187,7 @@ class Play(AbstractContextManager["Play"]):
 
         wait_until(are_there, what="workers")
 
-    def _print(self, account: failovers.Account, rescued: Sequence[str], passed: bool) -> None:
+    def _print(self, account: failovers.Account, facts: Sequence[str], passed: bool) -> None:
         if keep := os.environ.get("TOPOLOGY_LOGS"):
             for host in self.hosts:
                 (Path(keep) / f"{self.name}.{host.name}.log").write_text(self.log_of(host.name))
@@ -199,15 +200,29 @@ class Play(AbstractContextManager["Play"]):
             "default dead": account.dead,
             "idempotent run again": account.reruns,
             "false rescues": account.false_rescues,
-            "rescues": len(rescued) - account.false_rescues,
             "slowest, seconds": account.slowest_seconds,
         }
         print(f"{self.name}: {', '.join(f'{name} {figure}' for name, figure in figures.items())}")
-        for line in [*sorted(set(rescued)), *account.doubled]:
+        for line in [*facts, *account.doubled]:
             print(f"  {line}")
         if not passed:
             print(f"  NOT AS PROMISED: {json.dumps(account.as_dict())}")
         sys.stdout.flush()
+
+
+def _slowest() -> list[str]:
+    """Describe the task that needed most time, if it needed more than 5 s."""
+    from django.db.models import F
+
+    from django_txtasks.models import FinishedTask
+
+    took = FinishedTask.objects.annotate(took=F("finished_at") - F("enqueued_at"))
+    return [
+        f"slowest: {one.args[0]}, enqueued at {one.enqueued_at:%X}, {one.took.total_seconds():.1f} s,"
+        f" attempt {one.attempt}, {one.failures} failures, {one.crashes} crashes; {one.errors[-1:]}"
+        for one in took.order_by("-took")[:1]
+        if one.took.total_seconds() > 5
+    ]
 
 
 def unshare(*options: str) -> list[str]:
