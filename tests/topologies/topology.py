@@ -22,7 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PATHS = [str(path) for path in (HERE, HERE.parent, HERE.parents[1] / "testproject", HERE.parents[1])]
+PATHS = [
+    str(path) for path in (HERE, HERE.parent, HERE.parents[1] / "testproject", HERE.parents[1])
+]
 sys.path[:0] = PATHS
 
 import failovers  # noqa: E402

@@ -53,7 +53,9 @@ class HAProxy(Server):
                     f"    server {name}{number} {HOST}:{port} check inter 500ms fall 2 rise 2"
                     f" on-marked-down shutdown-sessions{' backup' if number else ''}"
                 )
-        lines.append(f"listen alive\n    bind {HOST}:{self.port}\n    mode http\n    monitor-uri /\n")
+        lines.append(
+            f"listen alive\n    bind {HOST}:{self.port}\n    mode http\n    monitor-uri /\n"
+        )
         (self.home.path / "haproxy.cfg").write_text("\n".join(lines))
 
     def _run(self) -> None:
