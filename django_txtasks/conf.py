@@ -88,6 +88,7 @@ class Config:
         keep_log: number of the last log lines of an attempt that are kept if it fails; 0 = none.
         dead_notices: receivers of notices about tasks that die.
         stats: workers count ended attempts, and cleaners add the counts up.
+        lifecycle_exchange: a RabbitMQ exchange that learns of the life of workers and of dead tasks; empty = none.
         release: the release of the project's code, or a function that returns it.
         hand_over: the queues whose rows ``rundrain`` hands over to another system, with the target of each.
         metrics_token: secret text with which a program may read the metrics; empty = none.
@@ -117,6 +118,7 @@ class Config:
     keep_log: int = 50
     dead_notices: DeadNotices = DeadNotices()
     stats: bool = True
+    lifecycle_exchange: str = ""
     release: str | Callable[[], str] = ""
     hand_over: Mapping[str, HandOver] = field(default_factory=dict)
     metrics_token: str = field(default="", repr=False)
@@ -196,6 +198,11 @@ class Config:
         if self.dead_notices.exchange and self.broker_url is None:
             raise ConfigError(
                 "TXTASKS['dead_notices'] names an exchange, but there is no TXTASKS['broker_url'] to reach it."
+            )
+
+        if self.lifecycle_exchange and self.broker_url is None:
+            raise ConfigError(
+                "TXTASKS['lifecycle_exchange'] is set, but there is no TXTASKS['broker_url'] to reach RabbitMQ."
             )
 
     @cached_property
@@ -404,6 +411,15 @@ def _dead_notices(key: str, value: Any) -> DeadNotices:
     return DeadNotices(mail=tuple(mail), **texts)
 
 
+def _exchange(key: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value.encode()) > MAX_NAME_BYTES:
+        raise ConfigError(
+            f"TXTASKS[{key!r}] is {value!r}: it must be the name of an exchange, of at most {MAX_NAME_BYTES} "
+            "bytes, or '' for none."
+        )
+    return value
+
+
 def _release(key: str, value: Any) -> str | Callable[[], str]:
     if not isinstance(value, str) and not callable(value):
         raise ConfigError(
@@ -450,6 +466,7 @@ _PARSERS: dict[str, Any] = {
     "sync_schedules": _switch,
     "with_runserver": _switch,
     "stats": _switch,
+    "lifecycle_exchange": _exchange,
     "release": _release,
     "metrics_token": _metrics_token,
 }

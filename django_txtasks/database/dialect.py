@@ -21,6 +21,7 @@ class Dialect(NamedTuple):
         edge: the next edge of a grid after ``now``. {width} and {offset} are whole microseconds; see ``Edge``.
         wait: seconds until ``run_after``; zero or less = due.
         since_served, until_held: seconds since a lane was served, and until its hold ends.
+        claimed_for: seconds since ``claimed_at``.
         insert_new, or_leave: start and end of an INSERT that skips rows whose key exists already.
         skip_locked: lock the selected rows, and skip rows that another transaction has locked. SQLite has one
             writer at a time, so BEGIN IMMEDIATE has the same effect.
@@ -82,6 +83,7 @@ class Dialect(NamedTuple):
     key: str = "key"
     release: str = "release"
     seconds_of_at: str = "EXTRACT(EPOCH FROM at)"
+    claimed_for: str = "EXTRACT(EPOCH FROM statement_timestamp()) - EXTRACT(EPOCH FROM claimed_at)"
     sound_id: str = ""
     by_worker: str = ""
     by_queue: str = ""
@@ -187,6 +189,7 @@ DIALECTS = _Dialects(
         key="`key`",
         release="`release`",
         seconds_of_at="TIMESTAMPDIFF(MICROSECOND, '1970-01-01', at) / 1000000",
+        claimed_for="TIMESTAMPDIFF(MICROSECOND, claimed_at, UTC_TIMESTAMP(6)) / 1000000",
     ),
     sqlite=Dialect(
         now=_SQLITE_NOW.format(""),
@@ -205,6 +208,7 @@ DIALECTS = _Dialects(
         since_served="(julianday('now') - julianday(served_at)) * 86400.0",
         until_held="(julianday(held_until) - julianday('now')) * 86400.0",
         seconds_of_at="(julianday(at) - 2440587.5) * 86400.0",
+        claimed_for="(julianday('now') - julianday(claimed_at)) * 86400.0",
         skip_locked="",
         lock="",
         share="",

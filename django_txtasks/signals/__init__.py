@@ -752,6 +752,18 @@ sessions_near_limit = LogSignal(
     "That is more than a third of its max_connections (%s). Give --processes a number, or raise max_connections.",
     "count", "database", "most",
 )  # fmt: skip
+processes_added = LogSignal(
+    logging.INFO,
+    "Supervisor: starts more worker processes for database '%s': %d, then there are %d. The oldest task has "
+    "waited for %.1f s, and the queues need %d threads.",
+    "database", "count", "total", "oldest", "wanted",
+)  # fmt: skip
+process_retired = LogSignal(
+    logging.INFO,
+    "Supervisor: worker process %s of database '%s' takes nothing more and ends after its last task, because "
+    "fewer processes have been enough for two minutes. Others: %d. The queues need %d threads.",
+    "pid", "database", "total", "wanted",
+)  # fmt: skip
 child_started = LogSignal(logging.INFO, "Supervisor: started %s process %s.", "role", "pid")
 child_died = LogSignal(
     logging.ERROR, "Supervisor: %s process %s ended with %s; a new one starts in %.1f s.",

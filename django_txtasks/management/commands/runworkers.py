@@ -17,9 +17,11 @@ from django.utils.autoreload import get_child_arguments
 from django_txtasks import bulk, checks, hints, signals
 from django_txtasks.conf import Config, get_config
 from django_txtasks.database import sessions
+from django_txtasks.database.errors import text_of
 from django_txtasks.declarations import registry
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.turn import Kind, Subscription
+from django_txtasks.load.records import Look
 from django_txtasks.management.async_tasks import (
     Split,
     async_tasks,
@@ -36,9 +38,18 @@ from django_txtasks.management.console import (
     stop_signals,
 )
 from django_txtasks.management.probing import liveness_at, positive, probe_options, probes_at
-from django_txtasks.management.processes import AUTO, for_each_database, processes, threads
+from django_txtasks.management.processes import (
+    AUTO,
+    for_each_database,
+    limits_of,
+    processes,
+    threads,
+    within,
+)
+from django_txtasks.signals.outage import Outage
 from django_txtasks.wording import in_english
 from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.process.child import Assignment, Forked, Role
 from django_txtasks.worker.process.orders import (
     end_soon,
     obey,
@@ -47,13 +58,9 @@ from django_txtasks.worker.process.orders import (
 )
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.recycling import EXIT_CODE, RecyclePolicy
+from django_txtasks.worker.process.scaling import Limits, ProcessScaler
 from django_txtasks.worker.process.shutdown import Shutdown
-from django_txtasks.worker.process.supervisor import (
-    Assignment,
-    Forked,
-    Role,
-    Supervisor,
-)
+from django_txtasks.worker.process.supervisor import Supervisor
 from django_txtasks.worker.worker import Exit, Worker
 
 OWN_NAMES = (bulk.NAME, "django_txtasks.notices.")
@@ -95,16 +102,26 @@ class Command(BaseCommand):
         if options["processes"] == AUTO:
             chosen = for_each_database(config, aliases, options["threads"]) if supervises else 1
             options["processes"] = chosen
-        parts = split(task_names, options, has_parent=supervises or pipe is not None)
-        _refuse_contradictions(aliases, options, parts)
+        has_parent = supervises or pipe is not None
+        limits = limits_of(options, has_parent=has_parent)
+        parts = split(task_names, options, has_parent=has_parent)
+        _refuse_contradictions(aliases, options, parts, limits)
         work = Assignment((), aliases, Role(options["child_role"]), options["max_tasks"])
         if supervises:
-            child = self._supervise(config, aliases, options, parts)
+            scalers = (
+                [_scaler(alias, limits, queues, options, parts) for alias in aliases]
+                if limits
+                else []
+            )
+            child = self._supervise(config, aliases, options, parts, scalers)
             if child is None:
                 return
             work, pipe = child.assignment, child.pipe
         if work.role is Role.CLEANER:
             self._clean(config, work.aliases, pipe)
+            return
+        if work.role is Role.WATCHER:
+            self._watch(_only(work.aliases), pipe)
             return
         subscription = parts.subscription(_only(work.aliases), queues, work.role)
         inbox = HintInbox()
@@ -127,6 +144,23 @@ class Command(BaseCommand):
             obey(pipe, loops.stop)
         with stop_signals(loops.stop.request), signals_in_background(own_process=True):
             loops.run()
+
+    def _watch(self, alias: str, pipe: int | None) -> None:
+        """Look at the load in this process, and write each look to standard output, for the supervisor."""
+        from django_txtasks.management.watching import LOOK_SECONDS, Watch, write_line
+
+        outage = Outage(alias, lambda: "Watcher of the load")
+
+        def show(found: Look) -> None:
+            outage.succeeded()
+            write_line(found)
+
+        def failed(error: Exception) -> None:
+            outage.failed(text_of(error), LOOK_SECONDS)
+
+        watch = Watch(alias, LOOK_SECONDS, show, failed, pipe)
+        with stop_signals(watch.stop.request), signals_in_background(own_process=True):
+            watch.run()
 
     def _work(
         self,
@@ -175,7 +209,12 @@ class Command(BaseCommand):
         raise CommandError("Tasks were cut short.")
 
     def _supervise(
-        self, config: Config, aliases: list[str], options: dict[str, Any], parts: Split
+        self,
+        config: Config,
+        aliases: list[str],
+        options: dict[str, Any],
+        parts: Split,
+        scalers: Sequence[ProcessScaler],
     ) -> Forked | None:
         """Run this command in child processes, ``--processes`` for each database, until they have ended.
 
@@ -198,6 +237,7 @@ class Command(BaseCommand):
             may_fork=True,
             parent=pipe_of_parent(),
             when_started=parts.tell,
+            scalers=scalers,
         )
         if not options["reload"]:
             _import_for_children(config, aliases, parts)
@@ -214,7 +254,9 @@ class Command(BaseCommand):
         return None
 
 
-def _refuse_contradictions(aliases: list[str], options: dict[str, Any], parts: Split) -> None:
+def _refuse_contradictions(
+    aliases: list[str], options: dict[str, Any], parts: Split, limits: Limits | None
+) -> None:
     """Raise CommandError for options that contradict each other, or that this project cannot serve."""
     if options["max_tasks"] and (options["max_tasks_per_process"] or options["max_rss"]):
         raise CommandError(
@@ -224,11 +266,12 @@ def _refuse_contradictions(aliases: list[str], options: dict[str, Any], parts: S
     for alias in aliases:
         if trouble := checks.pool_is_too_small(alias, options["threads"]):
             raise CommandError(f"{trouble} Or give runworkers fewer --threads.")
-    count, is_child = len(parts.roles()) * len(aliases), options["child_of_database"]
+    of_each = len(parts.roles()) + (limits.most - limits.least if limits else 0)
+    count, is_child = of_each * len(aliases), options["child_of_database"]
     if not is_child and count > 1 and (options["liveness_file"] or options["probe_port"]):
         raise CommandError(
             "--liveness-file and --probe-port describe one worker process, but this command would start "
-            f"{count}. Start one command for each process."
+            f"{'up to ' if limits else ''}{count}. Start one command for each process."
         )
     if all(name.startswith(OWN_NAMES) for name in registry.names()):
         raise CommandError(
@@ -270,6 +313,16 @@ def _cleaner(aliases: Sequence[str]) -> Assignment:
     """Return the assignment of the cleaner of all these databases."""
     command = [*get_child_arguments(), "--skip-checks", f"--child-role={Role.CLEANER.value}"]
     return Assignment(command, aliases, Role.CLEANER)
+
+
+def _scaler(
+    alias: str, limits: Limits, queues: Sequence[str], options: dict[str, Any], parts: Split
+) -> ProcessScaler:
+    """Return what changes the number of worker processes of one database."""
+    worker = _workers(alias, options, parts)[0]
+    command = [*worker.command[:-1], f"--child-role={Role.WATCHER.value}"]
+    watcher = Assignment(command, [alias], Role.WATCHER)
+    return ProcessScaler(limits, worker, watcher, queues=queues, threads=options["threads"])
 
 
 def _workers(alias: str, options: dict[str, Any], parts: Split) -> list[Assignment]:
@@ -389,7 +442,14 @@ def _options_of_a_worker(parser: ArgumentParser) -> None:
         type=processes,
         default=1,
         metavar="N",
-        help="Worker processes for each database (1); auto = one for each CPU that this process may use.",
+        help="Worker processes for each database (1); auto = one for each CPU that this process may use; "
+        "1..8 = as many as the load needs, within these limits.",
+    )
+    parser.add_argument(
+        "--within",
+        type=within,
+        metavar="SECONDS",
+        help="With a range of --processes: time within which a task should start (30).",
     )
 
     parser.add_argument(
