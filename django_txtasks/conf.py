@@ -188,22 +188,7 @@ class Config:
         check_kept(self.keep_finished, self.queues)
         check_queues("discard_dead_after", self.discard_dead_after, self.queues)
         hand_over.check(self.hand_over, self.queues, has_broker=self.broker_url is not None)
-        for queue in self.queues if self.broker_url else ():
-            size = len(f"{self.queue_prefix}.{queue}".encode())
-            if size > MAX_NAME_BYTES:
-                raise ConfigError(
-                    f"TXTASKS['queues'] has {queue!r}: with TXTASKS['queue_prefix'] the name has {size} bytes in "
-                    f"RabbitMQ, which takes {MAX_NAME_BYTES}. Shorten one of them."
-                )
-        if self.dead_notices.exchange and self.broker_url is None:
-            raise ConfigError(
-                "TXTASKS['dead_notices'] names an exchange, but there is no TXTASKS['broker_url'] to reach it."
-            )
-
-        if self.lifecycle_exchange and self.broker_url is None:
-            raise ConfigError(
-                "TXTASKS['lifecycle_exchange'] is set, but there is no TXTASKS['broker_url'] to reach RabbitMQ."
-            )
+        _check_broker(self)
 
     @cached_property
     def retention(self) -> Retention:
@@ -213,6 +198,25 @@ class Config:
     def keeps(self, outcome: str) -> bool:
         """Return True if tasks with this outcome get a finished row."""
         return self.retention.keeps(outcome)
+
+
+def _check_broker(config: Config) -> None:
+    """Raise ConfigError if RabbitMQ takes no queue of a name, or is missing although an exchange is named."""
+    for queue in config.queues if config.broker_url else ():
+        size = len(f"{config.queue_prefix}.{queue}".encode())
+        if size > MAX_NAME_BYTES:
+            raise ConfigError(
+                f"TXTASKS['queues'] has {queue!r}: with TXTASKS['queue_prefix'] the name has {size} bytes in "
+                f"RabbitMQ, which takes {MAX_NAME_BYTES}. Shorten one of them."
+            )
+    if config.dead_notices.exchange and config.broker_url is None:
+        raise ConfigError(
+            "TXTASKS['dead_notices'] names an exchange, but there is no TXTASKS['broker_url'] to reach it."
+        )
+    if config.lifecycle_exchange and config.broker_url is None:
+        raise ConfigError(
+            "TXTASKS['lifecycle_exchange'] is set, but there is no TXTASKS['broker_url'] to reach RabbitMQ."
+        )
 
 
 def parse(setting: Any) -> Config:

@@ -60,7 +60,6 @@ class Result:
     longest_wait: float = 0.0
     last_late: float = 0.0
     over_time: list[tuple[float, int]] = field(default_factory=list)
-    killed: int = 0
 
     @property
     def most(self) -> int:
@@ -74,6 +73,9 @@ class Simulation:
     Args:
         arrivals: (time, run time) of each task, by time.
         hosts: number of commands; each decides alone.
+
+    Attributes:
+        ran: number of tasks that have run to their end.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Simulation:
         self._processes = [Process(host, 0.0) for host in range(hosts) for _ in range(least)]
         self._waiting: deque[tuple[float, float]] = deque()
         self._ran: deque[float] = deque(maxlen=MEAN_OF)
+        self.ran = 0
         self._numbers = itertools.count()
         self.result = Result()
 
@@ -115,6 +118,7 @@ class Simulation:
             elif kind == "end":
                 process, number = what  # type: ignore[misc]
                 self._ran.append(now - process.started.pop(number))
+                self.ran += 1
                 if process.is_ending and not process.started:
                     self._processes.remove(process)
             elif kind == "look":

@@ -657,6 +657,7 @@ def default(name: str, text: str) -> object:
         ("runworkers", "reference/commands"),
         ("runcleaner", "reference/commands"),
         ("txtasks_schedules", "reference/commands"),
+        ("txtasks_load", "reference/commands"),
         ("txtasks_status", "reference/commands"),
         ("txtasks_verify", "how-to/verify"),
         ("txtasks_audit", "how-to/verify"),
@@ -684,6 +685,8 @@ DEPLOYED = {
     "compose/compose.yaml",
     "systemd/txtasks-workers.service",
     "kubernetes/txtasks.yaml",
+    "kubernetes/keda.yaml",
+    "kubernetes/hpa.yaml",
     "prometheus/alerts.yaml",
     "prometheus/scrape.yaml",
 }

@@ -7,8 +7,10 @@ from datetime import timedelta
 
 import helpers
 import pytest
+from django.core.management import call_command
 from django.db import connection
 from django.db.models import Value
+from probe import tasks
 
 from django_txtasks import load
 from django_txtasks.lifecycle import pausing, workers
@@ -55,6 +57,18 @@ def numbers(queue="default"):
     found = {one.queue_name: one for one in load.look("default").queues}
     one = found.get(queue)
     return one and (one.due, one.running, one.wanted_threads)
+
+
+@pytest.mark.parametrize("stats", [True, False])
+def test_run_times_need_no_statistics(txtasks, stats):
+    txtasks(stats=stats)
+    for _ in range(3):
+        tasks.note.enqueue("x")
+    call_command("runworkers", batch=True)
+    tasks.note.enqueue("x")
+    (one,) = load.look("default").queues
+    assert 0 < one.run_seconds < helpers.PATIENCE
+    assert (one.due, one.wanted_threads) == (1, math.ceil(one.run_seconds / 15))
 
 
 def test_an_empty_database_has_no_load():

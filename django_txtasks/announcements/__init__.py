@@ -39,7 +39,7 @@ _EVENTS = {
     signals.task_died: DEAD,
 }
 _living: set[str] = set()
-"""Workers of this process whose start was announced and whose end was not: several signals may tell of one end."""
+"""Workers of this process whose start was announced and whose end was not: several signals may report one end."""
 
 
 def announce(*, signal: signals.LogSignal, **facts: Any) -> None:

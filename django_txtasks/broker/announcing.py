@@ -62,6 +62,11 @@ class Announcer:
             with quiet.ours():
                 self.link.connection.process_data_events(0)
 
+    def close(self) -> None:
+        """End the connection, if there is one."""
+        with quiet.ours():
+            self.link.close()
+
     def reason(self, error: Exception) -> str:
         """Return why RabbitMQ did not take a message, as a sentence."""
         words = failures.in_words(error, self._config)
@@ -69,7 +74,7 @@ class Announcer:
 
 
 class Announcements:
-    """Publishes announcements of one process in a thread, so that nobody waits for RabbitMQ."""
+    """Publishes announcements of one process in a thread, so that no task waits for RabbitMQ."""
 
     def __init__(self, announcer: Announcer) -> None:
         self._announcer = announcer
@@ -114,7 +119,7 @@ class Announcements:
                 if self._closing.is_set():
                     return
                 self._closing.wait(pause)
-        self._announcer.link.close()
+        self._announcer.close()
 
 
 def announce(config: Config, exchange: str, key: str, data: dict[str, Any]) -> None:

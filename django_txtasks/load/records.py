@@ -11,7 +11,7 @@ class QueueLoad(NamedTuple):
     """One queue: the columns of the view ``txtasks_load``.
 
     Attributes:
-        due: tasks whose time has come, without those in lanes; up to 10,000.
+        due: tasks whose time has come, without the tasks in lanes; up to 10,000.
         due_in_lanes: the same of lanes, up to 10,000 of all queues together. Their limits may keep them waiting,
             so they ask for no threads.
         oldest_seconds: seconds for which the oldest of ``due`` has waited.
@@ -69,7 +69,7 @@ def parse(line: str) -> Look:
     """Return the look that ``as_json`` has written.
 
     Raises:
-        ValueError: the line is none, such as the half line of a process that was killed.
+        ValueError: this is no such line, such as half a line of a process that was killed.
     """
     try:
         data = json.loads(line)

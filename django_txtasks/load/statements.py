@@ -110,7 +110,7 @@ def _waiting(alias: str, look: Look) -> Iterable[_Waiting]:
 def _running(alias: str, living: list[Living], look: Look) -> dict[str, list[float]]:
     """Return by queue the seconds for which each task has run that threads run.
 
-    A worker claims more short tasks than it has threads. The first claims are those that run.
+    A worker claims more short tasks than it has threads. The first claims run.
     """
     found: dict[str, list[float]] = defaultdict(list)
     for one in living:

@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 from django.db import DatabaseError, InterfaceError, connections
 
+from django_txtasks.database.errors import text_of
 from django_txtasks.load import Look, look
+from django_txtasks.management.console import signals_in_background, stop_signals
+from django_txtasks.signals.outage import Outage
 from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.orders import obey
 from django_txtasks.worker.process.shutdown import Shutdown
@@ -24,7 +27,7 @@ class Watch:
         seconds: time between two looks.
         show: called with each look.
         failed: called if the database cannot be read. The next look tries again.
-        pipe: the orders of a supervisor; None = there is none.
+        pipe: the orders of a supervisor; None = it has no supervisor.
 
     Attributes:
         stop: takes the requests to stop.
@@ -53,6 +56,22 @@ class Watch:
                 self._failed(error)
                 connections[self._alias].close()
             self._wake_up.wait(self._seconds)
+
+
+def watch_for_supervisor(alias: str, pipe: int | None) -> None:
+    """Look at the load in this process, and write each look as a line, which the supervisor reads."""
+    outage = Outage(alias, lambda: "Watcher of the load")
+
+    def show(found: Look) -> None:
+        outage.succeeded()
+        write_line(found)
+
+    def failed(error: Exception) -> None:
+        outage.failed(text_of(error), LOOK_SECONDS)
+
+    watch = Watch(alias, LOOK_SECONDS, show, failed, pipe)
+    with stop_signals(watch.stop.request), signals_in_background(own_process=True):
+        watch.run()
 
 
 def write_line(found: Look) -> None:

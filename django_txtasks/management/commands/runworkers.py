@@ -17,11 +17,9 @@ from django.utils.autoreload import get_child_arguments
 from django_txtasks import bulk, checks, hints, signals
 from django_txtasks.conf import Config, get_config
 from django_txtasks.database import sessions
-from django_txtasks.database.errors import text_of
 from django_txtasks.declarations import registry
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.turn import Kind, Subscription
-from django_txtasks.load.records import Look
 from django_txtasks.management.async_tasks import (
     Split,
     async_tasks,
@@ -46,7 +44,6 @@ from django_txtasks.management.processes import (
     threads,
     within,
 )
-from django_txtasks.signals.outage import Outage
 from django_txtasks.wording import in_english
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.process.child import Assignment, Forked, Role
@@ -117,11 +114,7 @@ class Command(BaseCommand):
             if child is None:
                 return
             work, pipe = child.assignment, child.pipe
-        if work.role is Role.CLEANER:
-            self._clean(config, work.aliases, pipe)
-            return
-        if work.role is Role.WATCHER:
-            self._watch(_only(work.aliases), pipe)
+        if _has_done_other_work(config, work, pipe):
             return
         subscription = parts.subscription(_only(work.aliases), queues, work.role)
         inbox = HintInbox()
@@ -134,33 +127,6 @@ class Command(BaseCommand):
             signals_in_background(own_process=self._called_from_command_line),
         ):
             self._work(config, subscription, inbox, stop, {**options, "max_tasks": work.max_tasks})
-
-    def _clean(self, config: Config, aliases: Sequence[str], pipe: int | None) -> None:
-        """Clean in this process."""
-        from django_txtasks.management.cleaning import Cleaning
-
-        loops = Cleaning(config, aliases)
-        if pipe is not None:
-            obey(pipe, loops.stop)
-        with stop_signals(loops.stop.request), signals_in_background(own_process=True):
-            loops.run()
-
-    def _watch(self, alias: str, pipe: int | None) -> None:
-        """Look at the load in this process, and write each look to standard output, for the supervisor."""
-        from django_txtasks.management.watching import LOOK_SECONDS, Watch, write_line
-
-        outage = Outage(alias, lambda: "Watcher of the load")
-
-        def show(found: Look) -> None:
-            outage.succeeded()
-            write_line(found)
-
-        def failed(error: Exception) -> None:
-            outage.failed(text_of(error), LOOK_SECONDS)
-
-        watch = Watch(alias, LOOK_SECONDS, show, failed, pipe)
-        with stop_signals(watch.stop.request), signals_in_background(own_process=True):
-            watch.run()
 
     def _work(
         self,
@@ -252,6 +218,21 @@ class Command(BaseCommand):
         except Forked as child:
             return child
         return None
+
+
+def _has_done_other_work(config: Config, work: Assignment, pipe: int | None) -> bool:
+    """Return False at once if this process runs tasks; else do its work until it is told to stop."""
+    if work.role is Role.CLEANER:
+        from django_txtasks.management.cleaning import clean
+
+        clean(config, work.aliases, pipe)
+        return True
+    if work.role is Role.WATCHER:
+        from django_txtasks.management.watching import watch_for_supervisor
+
+        watch_for_supervisor(_only(work.aliases), pipe)
+        return True
+    return False
 
 
 def _refuse_contradictions(

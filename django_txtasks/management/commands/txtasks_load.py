@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -20,6 +21,7 @@ from django_txtasks.management.console import (
 from django_txtasks.management.watching import Watch
 from django_txtasks.worker.process.orders import pipe_of_supervisor
 
+Show = Callable[[load.Look], None]
 LEAST_SECONDS = 0.5
 """Shortest time between two looks."""
 TITLES = ("queue", "due", "in lanes", "oldest", "running", "run time", "wanted threads")
@@ -56,19 +58,21 @@ class Command(DatabaseCommand):
         if exchange and config.broker_url is None:
             raise CommandError("--exchange needs RabbitMQ: set TXTASKS['broker_url'].")
 
-        publish = self._publisher(config, exchange, is_once=seconds is None) if exchange else None
+        with self._publishing(config, exchange, is_once=seconds is None) as publish:
 
-        def show(found: load.Look) -> None:
-            self._print(found, as_json=options["json"])
-            if publish is not None:
+            def show(found: load.Look) -> None:
+                self._print(found, as_json=options["json"])
                 publish(found)
 
+            if seconds is None:
+                show(load.look(alias))
+            else:
+                self._watch(alias, seconds, show)
+
+    def _watch(self, alias: str, seconds: float, show: Show) -> None:
         def failed(error: Exception) -> None:
             self.warn(f"Database {alias!r} cannot be queried: {in_one_line(error)}")
 
-        if seconds is None:
-            show(load.look(alias))
-            return
         watch = Watch(alias, seconds, show, failed, pipe_of_supervisor())
         with stop_signals(watch.stop.request):
             watch.run()
@@ -86,10 +90,12 @@ class Command(DatabaseCommand):
         threads = sum(one.threads for one in found.workers)
         self.show(f"Worker processes: {len(found.workers)}, with {threads} threads.")
 
-    def _publisher(
-        self, config: Config, exchange: str, *, is_once: bool
-    ) -> Callable[[load.Look], None]:
-        """Return a function that publishes a look. If RabbitMQ refuses it, a command that watches goes on."""
+    @contextmanager
+    def _publishing(self, config: Config, exchange: str, *, is_once: bool) -> Iterator[Show]:
+        """Give a function that publishes a look. If RabbitMQ refuses it, a command that watches goes on."""
+        if not exchange:
+            yield lambda found: None
+            return
         from django_txtasks.broker.announcing import Announcer  # imports pika
 
         announcer = Announcer(config, exchange)
@@ -105,7 +111,10 @@ class Command(DatabaseCommand):
                     raise CommandError(announcer.reason(error)) from None
                 self.warn(announcer.reason(error))
 
-        return publish
+        try:
+            yield publish
+        finally:
+            announcer.close()
 
 
 def _cells(one: load.QueueLoad) -> tuple[str, ...]:

@@ -155,7 +155,7 @@ class Child:
         self.order(b"r")
 
     def ended(self) -> int | None:
-        """Return the exit code of an ended process, once; None = it runs, or there is none."""
+        """Return the exit code of an ended process, once; None = it runs, or was not started."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
         os.close(self._pipe)

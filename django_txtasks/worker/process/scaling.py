@@ -90,7 +90,7 @@ class ProcessScaler:
             self._news.append((signals.process_retired, {"pid": ends.pid, "total": total, **facts}))
 
     def tell(self) -> None:
-        """Log what has changed. Logs have threads, so this is not done between two forks."""
+        """Log the changes. Logs have threads, so the supervisor calls this after all forks."""
         news, self._news = self._news, []
         for signal, facts in news:
             signal.emit(**facts)
