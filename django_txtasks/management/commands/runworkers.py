@@ -105,11 +105,9 @@ class Command(BaseCommand):
         _refuse_contradictions(aliases, options, parts, limits)
         work = Assignment((), aliases, Role(options["child_role"]), options["max_tasks"])
         if supervises:
-            scalers = (
-                [_scaler(alias, limits, queues, options, parts) for alias in aliases]
-                if limits
-                else []
-            )
+            scalers = [
+                _scaler(alias, limits, queues, options, parts) for alias in aliases if limits
+            ]
             child = self._supervise(config, aliases, options, parts, scalers)
             if child is None:
                 return
