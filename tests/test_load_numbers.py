@@ -14,7 +14,8 @@ from probe import tasks
 
 from django_txtasks import load
 from django_txtasks.lifecycle import pausing, workers
-from django_txtasks.lifecycle.turn import DRAIN_MARK, LOOP_MARK
+from django_txtasks.lifecycle.turn import LOOP_MARK
+from django_txtasks.lifecycle.workers import DRAIN_MARK
 from django_txtasks.models import DatabaseNow, FinishedTask, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")

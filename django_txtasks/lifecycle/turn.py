@@ -55,9 +55,6 @@ LOOP_MARK, LEAVES_LAST, TAKES_LAST = "@loop", "@leaves last chances", "@takes la
 """Marks among the names in a worker's row: it runs an event loop; it leaves the last chances of async functions;
 it takes them from the loops beside it. No task has such a name."""
 
-DRAIN_MARK = "@drain"
-"""Mark of a drain, which hands the rows of its queues over, whatever their names: no threads, so no load."""
-
 _MARKS = {
     Kind.LOOP: (LOOP_MARK, LEAVES_LAST),
     Kind.LOOP_ALONE: (LOOP_MARK,),

@@ -10,8 +10,8 @@ from django.db.models.functions import Cast
 
 from django_txtasks.database.errors import TookTooLong
 from django_txtasks.database.time_limits import try_within
-from django_txtasks.lifecycle.turn import DRAIN_MARK, LOOP_MARK
-from django_txtasks.lifecycle.workers import texts_in
+from django_txtasks.lifecycle.turn import LOOP_MARK
+from django_txtasks.lifecycle.workers import DRAIN_MARK, texts_in
 from django_txtasks.load import statements
 from django_txtasks.load.records import Look, QueueLoad, WorkerLoad
 from django_txtasks.models import DatabaseNow, Worker

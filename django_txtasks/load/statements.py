@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from django_txtasks.database.time_limits import within_together
 from django_txtasks.lifecycle import lane_buckets
 from django_txtasks.lifecycle.buckets import paused_queues
-from django_txtasks.lifecycle.turn import DRAIN_MARK
+from django_txtasks.lifecycle.workers import DRAIN_MARK
 from django_txtasks.load.records import QueueLoad
 from django_txtasks.models import FinishedTask, Outcome, Worker
 
