@@ -39,7 +39,7 @@ class Mutant:
 
     Attributes:
         guard: the guard that is removed.
-        file: path below ``django_txtasks``.
+        file: path below ``django_txtasks``, or beside it.
         changes: texts and their replacements.
         tests: tests that should notice, ``file.py::test`` or a whole file, separated by spaces.
         databases: databases on which the guard matters.
@@ -2539,6 +2539,49 @@ MUTANTS = [
     Mutant("intake: queues of hints are left alone", "management/commands/runintake.py",
            {'if queue.startswith(f"{config.queue_prefix}."):': "if False:"},
            "test_intake.py::test_the_command_says_what_it_cannot_do"),
+    Mutant("other languages: a finish is of this attempt", "../docs/reference/worker-protocol.md",
+           {"DELETE FROM txtasks_task\n     WHERE id = %(id)s AND attempt = %(attempt)s":
+            "DELETE FROM txtasks_task\n     WHERE id = %(id)s"},
+           "test_worker_protocol.py::test_a_late_end_does_nothing"),
+    Mutant("other languages: a release is of this attempt", "../docs/reference/worker-protocol.md",
+           {"notified_at = NULL\n WHERE id = %(id)s AND attempt = %(attempt)s":
+            "notified_at = NULL\n WHERE id = %(id)s"},
+           "test_worker_protocol.py::test_a_late_end_does_nothing"),
+    Mutant("other languages: a retry is of this attempt", "../docs/reference/worker-protocol.md",
+           {"'message', CAST(%(message)s AS text)))\n WHERE id = %(id)s AND attempt = %(attempt)s":
+            "'message', CAST(%(message)s AS text)))\n WHERE id = %(id)s"},
+           "test_worker_protocol.py::test_a_late_end_does_nothing"),
+    Mutant("other languages: a death is of this attempt", "../docs/reference/worker-protocol.md",
+           {"'type', CAST(%(type)s AS text)))\n WHERE id = %(id)s AND attempt = %(attempt)s":
+            "'type', CAST(%(type)s AS text)))\n WHERE id = %(id)s"},
+           "test_worker_protocol.py::test_a_late_end_does_nothing"),
+    Mutant("other languages: a worker that was declared lost knows it", "../docs/reference/worker-protocol.md",
+           {'WHERE id = %(worker)s AND NOT lost': 'WHERE id = %(worker)s'},
+           "test_worker_protocol.py::test_a_late_end_does_nothing"),
+    Mutant("other languages: a claim skips locked rows", "../docs/reference/worker-protocol.md",
+           {'FOR NO KEY UPDATE SKIP LOCKED': 'FOR NO KEY UPDATE NOWAIT'},
+           "test_worker_protocol.py::test_a_claim_waits_for_no_lock"),
+    Mutant("other languages: keys, batches, hooks and snoozed tasks stay", "../docs/reference/worker-protocol.md",
+           {"unique_key IS NULL AND batch IS NULL AND hooks = '{}' AND snoozes = 0": 'TRUE'},
+           "test_worker_protocol.py::test_what_it_may_not_claim_stays"),
+    Mutant("other languages: lanes stay", "../docs/reference/worker-protocol.md",
+           {"lane = '' AND queue_name": 'queue_name'},
+           "test_worker_protocol.py::test_what_it_may_not_claim_stays"),
+    Mutant("other languages: a paused queue stays", "../docs/reference/worker-protocol.md",
+           {'       AND queue_name NOT IN (SELECT queue_name FROM txtasks_pausedqueue)\n': ''},
+           "test_worker_protocol.py::test_what_it_may_not_claim_stays"),
+    Mutant("other languages: an id that has ended runs no more", "../docs/reference/worker-protocol.md",
+           {'       AND (SELECT TRUE FROM txtasks_finishedtask f WHERE f.id = txtasks_task.id) IS NULL\n': ''},
+           "test_worker_protocol.py::test_what_it_may_not_claim_stays"),
+    Mutant("other languages: counters at their limit stay", "../docs/reference/worker-protocol.md",
+           {'attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647': 'TRUE'},
+           "test_worker_protocol.py::test_what_it_may_not_claim_stays"),
+    Mutant("other languages: an expired task stays", "../docs/reference/worker-protocol.md",
+           {'(expires_at IS NULL OR expires_at > statement_timestamp())': 'TRUE'},
+           "test_worker_protocol.py::test_what_it_may_not_claim_stays"),
+    Mutant("other languages: a worker with claims keeps its row", "../docs/reference/worker-protocol.md",
+           {"AND NOT EXISTS (SELECT 1 FROM txtasks_task WHERE status = 'claimed' AND": "AND (TRUE OR"},
+           "test_worker_protocol.py::test_a_worker_that_holds_a_task_leaves_no_claim_without_a_row"),
 ]  # fmt: skip
 
 
@@ -2554,7 +2597,10 @@ def mutated(text: str, mutant: Mutant) -> str:
                 f"{mutant.guard}: found {text.count(old)} times in {mutant.file}, not once: {old!r}"
             )
         text = text.replace(old, new)
-    ast.parse(text)  # a file that cannot even be imported would fail every test and prove nothing
+    if mutant.file.endswith(".py"):
+        ast.parse(
+            text
+        )  # a file that cannot even be imported would fail every test and prove nothing
     return text
 
 
