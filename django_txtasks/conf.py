@@ -160,7 +160,7 @@ class Config:
 
     @property
     def queues_of_workers(self) -> tuple[str, ...]:
-        """The queues that workers serve: all whose rows are not handed over."""
+        """The queues whose rows are not handed over."""
         return tuple(queue for queue in self.queues if queue not in self.hand_over)
 
     @property

@@ -645,7 +645,7 @@ def default(name: str, text: str) -> object:
         value = ast.literal_eval(text.strip("`"))
         if name == "lanes":
             return parse_rules(value)
-        if name == "discard_dead_after":
+        if name in ("discard_dead_after", "hand_over"):
             return value
         of_their_own = {list: tuple, dict: lambda keys: DeadNotices(**keys)}
         return of_their_own.get(type(value), lambda as_it_is: as_it_is)(value)
@@ -660,6 +660,7 @@ def default(name: str, text: str) -> object:
         ("runworkers", "reference/commands"),
         ("runcleaner", "reference/commands"),
         ("runintake", "reference/commands"),
+        ("rundrain", "reference/commands"),
         ("txtasks_schedules", "reference/commands"),
         ("txtasks_load", "reference/commands"),
         ("txtasks_status", "reference/commands"),

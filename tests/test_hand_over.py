@@ -22,6 +22,7 @@ from django_txtasks import (
 )
 from django_txtasks.database.execute import fetch_value
 from django_txtasks.exceptions import Away
+from django_txtasks.hand_over import choosing
 from django_txtasks.lifecycle import operators
 from django_txtasks.models import FinishedTask, PausedQueue, Task
 from django_txtasks.results.cancelling import CancelResult
@@ -312,3 +313,21 @@ def test_a_dead_notice_is_enqueued_for_a_refused_row(txtasks):
         "django_txtasks.notices.mail_dead_notice",
         "default",
     )
+
+
+def test_a_pass_begins_behind_the_last_one(monkeypatch, txtasks):
+    """Otherwise each pass would walk past the rows that were handed over, which an old snapshot keeps."""
+    txtasks(poll_interval=60)
+    monkeypatch.setattr("django_txtasks.hand_over.drain.MOST_ROWS", 10)
+    begins, fetch = [], choosing.fetch
+
+    def note(alias, sql, **params):
+        if "limit" in params:
+            begins.append("mark_id" in params)
+        return fetch(alias, sql, **params)
+
+    monkeypatch.setattr(choosing, "fetch", note)
+    enqueue_many([(paid, (number,)) for number in range(25)])
+    handing.hand_over()
+    assert relay.got and begins[:3] == [False, True, True]
+    assert FinishedTask.objects.count() == 25

@@ -44,8 +44,8 @@ class Dialect(NamedTuple):
         by_worker, by_queue, by_expiry, by_stopped, by_finish, by_lane, by_until, by_batch, by_ended, by_end,
             by_root, by_cause: the index to use, whatever the statistics say. PostgreSQL has no such hints; there,
             ``own_transaction(in_order=True)`` has this effect.
-        by_key, delete_task: the primary key, and the start of a DELETE that uses it. In a small table MariaDB
-            would read and lock all rows.
+        by_key: the primary key. In a small table MariaDB would read and lock all rows.
+        delete: the start of a DELETE whose table is followed by ``by_key``.
         by_running_member: the index to use for claimed members of a batch.
         by_last_member: the order of the index of a batch from its end. PostgreSQL might use the primary key for
             an order by the id alone; MariaDB would sort.
@@ -100,7 +100,7 @@ class Dialect(NamedTuple):
     by_root: str = ""
     by_cause: str = ""
     by_key: str = ""
-    delete_task: str = "DELETE FROM txtasks_task"
+    delete: str = "DELETE"
     insert_new: str = "INSERT"
     or_leave: str = "ON CONFLICT DO NOTHING"
     json: str = ""
@@ -184,7 +184,7 @@ DIALECTS = _Dialects(
         by_root="FORCE INDEX (txtasks_batch_root)",
         by_cause="FORCE INDEX (txtasks_cause)",
         by_key="FORCE INDEX (PRIMARY)",
-        delete_task="DELETE txtasks_task FROM txtasks_task FORCE INDEX (PRIMARY)",
+        delete="DELETE txtasks_task",
         name="CAST(task_name AS BINARY)",
         key="`key`",
         release="`release`",

@@ -1,4 +1,4 @@
-"""The rows of a pass: the highest priority first, then those that have been due the longest."""
+"""The rows of a pass: the highest priority first, then the row that has been due for longest."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ class Place:
 
 
 class Chosen(NamedTuple):
-    """The rows of a pass, locked except on SQLite.
+    """The chosen rows of a pass, locked except on SQLite.
 
     Attributes:
-        is_all: no other row of the queue was due, as far as this pass has looked.
+        is_all: this pass has seen no other due row.
     """
 
     rows: Sequence[Row]

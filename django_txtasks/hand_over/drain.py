@@ -30,7 +30,7 @@ SLOW_SECONDS, QUICK_SECONDS = 1.0, 0.5
 REST_SECONDS = 1.0
 """Pause after a pass that has handed over none of its rows."""
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 1.0, 30.0
-"""First and longest pause, in seconds, while the target is away."""
+"""First and longest pause, in seconds, while the target cannot be reached."""
 TELL_EVERY_SECONDS = 60.0
 """Seconds between two warnings about postponed rows."""
 DATABASE_SECONDS = 5.0
@@ -132,7 +132,7 @@ class Drain:
             self._size = min(MOST_ROWS, self._size * 2)
 
     def _is_away(self, reason: str) -> float:
-        """Tell once that the target is away. Return the seconds to wait."""
+        """Tell once that the target cannot be reached. Return the seconds to wait."""
         self._away_count += 1
         delay = _delay(self._away_count, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
         is_news = self._away_since is None

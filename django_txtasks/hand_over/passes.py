@@ -1,4 +1,4 @@
-"""One pass over a queue: choose rows, send them, and write what became of them."""
+"""One pass over a queue: choose rows, send them, and write the answers."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The headers: those of tracers by the tracer's name, and ``MESSAGE``; empty: there are none."""
+        """The headers of tracers by the tracer's name, and ``MESSAGE``; empty: the row has no headers."""
         found = None if self.headers_text is None else json.loads(self.headers_text)
         return found if isinstance(found, dict) else {}
 

@@ -34,8 +34,8 @@ READ = f"""
            snoozes, errors, {HAS_ENDED}
       FROM txtasks_task WHERE id {{in_ids}}
 """
-# P's cancel waits for the lock of D1. The status is checked for SQLite, where nobody waits.
-HAND_OVER = "{delete_task} WHERE id {in_ids} AND TRIM(status) = 'pending'"
+# P's cancel waits for the lock of D1. The status is checked for SQLite, where no cancel waits.
+HAND_OVER = "{delete} FROM txtasks_task {by_key} WHERE id {in_ids} AND TRIM(status) = 'pending'"
 HAND_OVER_AND_KEEP = (
     f"WITH gone AS ({HAND_OVER} RETURNING *) {COPY.replace('{result}', 'NULL')}gone"
 )

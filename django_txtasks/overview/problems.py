@@ -160,7 +160,12 @@ def _of_processes(found: Overview) -> Iterator[Problem]:
 
 
 def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
-    waits = {"queue": queue.name, "oldest": timedelta(seconds=queue.oldest), **_number(queue.due)}
+    waits = {
+        "queue": queue.name,
+        "name": shlex.quote(queue.name),
+        "oldest": timedelta(seconds=queue.oldest),
+        **_number(queue.due),
+    }
     if queue.pause is not None:
         if queue.due:
             reason = queue.pause.reason
@@ -171,8 +176,7 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
     elif queue.name in get_config().hand_over:
         yield from _of_handed(queue, found, waits)
     elif queue.due and not queue.workers and _is_sure(found):
-        name = shlex.quote(queue.name)
-        yield Problem("unserved_queue", _UNSERVED, {**waits, "name": name}, queue.name)
+        yield Problem("unserved_queue", _UNSERVED, waits, queue.name)
     elif queue.workers and queue.due and not queue.undeclared and waits["oldest"] > LATE_AFTER:
         used = _used_slots(queue, found)
         if used == queue.slots or not queue.in_lanes:
@@ -188,9 +192,8 @@ def _of_handed(queue: QueueFigures, found: Overview, waits: Mapping[str, Any]) -
     drains = [one for one in found.workers if one.is_drain and one.is_alive]
     if queue.due and not any(queue.name in one.queues for one in drains):
         if not found.has_more_workers:
-            facts = {**waits, "name": shlex.quote(queue.name)}
-            yield Problem("undrained_queue", _UNDRAINED, facts, queue.name)
-    elif queue.due and waits["oldest"] > LATE_AFTER:
+            yield Problem("undrained_queue", _UNDRAINED, waits, queue.name)
+    elif queue.due and LATE_AFTER < waits["oldest"]:
         yield Problem("handed_slowly", _NOT_TAKEN, waits, queue.name, is_warning=True)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django_txtasks.broker.confirms import ConfirmedPublisher, Confirms, Message
+from django_txtasks.broker.confirms import ConfirmedPublisher, Message
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import Away
 from django_txtasks.hand_over.rows import MESSAGE, Row
@@ -56,7 +55,15 @@ class ExchangeTarget:
 
     def _publish(self, rows: Sequence[Row], until: float) -> Answers:
         messages = [message_of(row) for row in rows]
-        return _answers(self._publisher.publish(self._exchange, messages, until))
+        said = self._publisher.publish(self._exchange, messages, until)
+        ids = {message.id: row.id for message, row in zip(messages, rows, strict=True)}
+        return Answers(
+            taken={ids[one] for one in said.confirmed},
+            postponed={ids[one]: why for one, why in said.returned.items()},
+            refused={ids[one]: why for one, why in said.unsendable.items()},
+            broken=said.closed,
+            away=f"RabbitMQ: {said.lost}" if said.lost else "",
+        )
 
 
 def message_of(row: Row) -> Message:
@@ -67,13 +74,3 @@ def message_of(row: Row) -> Message:
             headers.update(sent)
     priority = min(max(row.priority, 0), HIGHEST_PRIORITY)
     return Message(str(row.id), row.task_name, row.body, priority, headers)
-
-
-def _answers(said: Confirms) -> Answers:
-    return Answers(
-        taken=set(map(uuid.UUID, said.confirmed)),
-        postponed={uuid.UUID(one): why for one, why in said.returned.items()},
-        refused={uuid.UUID(one): why for one, why in said.unsendable.items()},
-        broken=said.closed,
-        away=f"RabbitMQ: {said.lost}" if said.lost else "",
-    )

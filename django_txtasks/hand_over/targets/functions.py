@@ -1,4 +1,4 @@
-"""A function of the project as a target: it gets rows, and returns the reasons for those that it has not taken."""
+"""A function of the project as a target: it gets rows, and returns a reason for each row that it has not taken."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class _Caller:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def call(self, rows: list[Row], seconds: float) -> Any:
-        """Return what the function returns, or raise what it raises.
+        """Return the value of the function, or raise its error.
 
         Raises:
             Away: it has not returned in time.
