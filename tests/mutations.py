@@ -2644,7 +2644,7 @@ MUTANTS = [
     Mutant("intake: a body has a limit", "intake/reading.py",
            {"if len(body) > MAX_BODY_BYTES:": "if False:"},
            "test_intake.py::test_a_message_that_cannot_be_a_task_goes_away_with_its_reason_and_keeps_no_other"),
-    Mutant("intake: a large body is refused whole", "broker/deliveries.py",
+    Mutant("intake: a large body is refused whole", "broker/incoming.py",
            {"    assembler = ContentFrameAssembler\n": ""},
            "test_intake.py::test_a_message_that_cannot_be_a_task_goes_away_with_its_reason_and_keeps_no_other"),
     Mutant("intake: each id counts once", "intake/reading.py",
@@ -2653,7 +2653,8 @@ MUTANTS = [
            " test_intake.py::test_a_message_whose_acknowledgement_was_lost_is_not_taken_twice"),
     Mutant("intake: a message is acknowledged after the commit", "intake/loop.py",
            {"        some = self._waiting[: self._most]\n":
-            "        some = self._waiting[: self._most]\n        self._settle(one for one, _ in some)\n"},
+            "        some = self._waiting[: self._most]\n"
+            "        self._source.acknowledge(one for one, _ in some)\n"},
            "test_intake.py::test_while_the_database_refuses_everything_no_message_is_refused", BOTH),
     Mutant("intake: a message that cannot be written keeps no other", "intake/writing.py",
            {"if len(calls) == 1 or not _may_be_of_a_call(error):": "if True:"},
@@ -2673,7 +2674,7 @@ MUTANTS = [
     Mutant("intake: messages of a lost connection are held once", "intake/loop.py",
            {"        self._waiting = [one for one in self._waiting if is_held(one[0])]\n": ""},
            "test_intake.py::test_messages_of_a_connection_that_is_gone_come_again_and_are_held_once"),
-    Mutant("intake: properties that cannot be decoded end no connection", "broker/deliveries.py",
+    Mutant("intake: properties that cannot be decoded end no connection", "broker/incoming.py",
            {"            if found is None:": "            if found:"},
            "test_intake.py::test_a_message_whose_properties_cannot_be_decoded_ends_no_connection"),
     Mutant("intake: a refused message stays until a queue has it", "broker/dead_letters.py",

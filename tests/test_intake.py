@@ -18,7 +18,7 @@ from servers import free_port
 
 from django_txtasks import signals, task
 from django_txtasks.broker.dead_letters import CAME_FROM, REASON, DeadLetters
-from django_txtasks.broker.deliveries import Deliveries
+from django_txtasks.broker.incoming import MessageConsumer
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import InvalidDeclaration
@@ -112,8 +112,8 @@ def queue(broker):
 def intake_of(queue, exchange="", prefetch=200, liveness=None):
     wake_up = WakeUp()
     letters = DeadLetters(queue.name, exchange)
-    deliveries = Deliveries(get_config(), queue.name, prefetch, letters, wake_up.wake)
-    return loop.Intake(get_config(), "default", deliveries, letters, liveness), wake_up
+    source = MessageConsumer(get_config(), queue.name, prefetch, letters, wake_up.wake)
+    return loop.Intake(get_config(), "default", source, letters, liveness), wake_up
 
 
 @contextmanager
@@ -140,19 +140,19 @@ def taking(queue, **more):
 @contextmanager
 def received(queue):
     """The messages of a queue as an intake receives them, and which nobody acknowledges."""
-    deliveries = Deliveries(get_config(), queue.name, 200, DeadLetters(queue.name), lambda: None)
-    deliveries.start()
+    source = MessageConsumer(get_config(), queue.name, 200, DeadLetters(queue.name), lambda: None)
+    source.start()
     found = []
 
     def some():
-        found.extend(deliveries.take())
+        found.extend(source.take())
         return found
 
     helpers.wait_until(some, what="a message")
     try:
         yield found
     finally:
-        deliveries.stop()
+        source.stop()
 
 
 # ---- once
@@ -187,8 +187,8 @@ def test_messages_with_one_id_are_one_task(queue):
 
 def test_a_message_whose_acknowledgement_was_lost_is_not_taken_twice(queue):
     queue.send(message("lost ack"))
-    with received(queue) as (delivery,):
-        call = reading.read("default", delivery)
+    with received(queue) as (incoming,):
+        call = reading.read("default", incoming)
         assert writing.write("default", [call], timedelta(seconds=5)).new == 1
     helpers.wait_until(queue.count, what="the message to be back")
     queue.send(message("next"))
@@ -310,7 +310,7 @@ def test_a_message_whose_properties_cannot_be_decoded_ends_no_connection(queue):
     with taking(queue) as intake:
         ((text, properties),) = queue.wait_for_refused(1)
         helpers.wait_until(lambda: len(keys()) == 2)
-        assert intake._deliveries.generation == 1
+        assert intake._source.generation == 1
     assert text == body("bad")
     assert "its properties cannot be read" in properties.headers[REASON]
 
@@ -381,8 +381,8 @@ def test_refused_messages_stay_until_somebody_gets_them(queue, exchange, unsent)
 def test_without_the_exchange_no_message_is_taken(queue, exchange):
     queue.send(message("good"))
     with taking(queue, exchange=exchange) as intake:
-        helpers.wait_until(lambda: intake._deliveries._link._failures)
-        assert not intake._deliveries.connected
+        helpers.wait_until(lambda: intake._source._link._failures)
+        assert not intake._source.connected
         assert keys() == []
         with queue.channel() as channel:
             channel.exchange_declare(exchange)
@@ -399,7 +399,7 @@ def test_a_queue_is_waited_for(broker):
     try:
         with taking(queue) as intake:
             helpers.wait_until(lambda: seen)
-            assert not intake._deliveries.connected
+            assert not intake._source.connected
             queue.declare()
             queue.send(message("late"))
             helpers.wait_until(lambda: keys() == ["late"])
@@ -499,8 +499,8 @@ def test_messages_of_a_connection_that_is_gone_come_again_and_are_held_once(queu
         queue.send(*(message(f"{n}") for n in range(5)))
         with taking(queue) as intake:
             helpers.wait_until(lambda: len(intake._waiting) == 5)
-            channel = intake._deliveries.channel
-            intake._deliveries.soon(channel, channel.connection.close)
+            channel = intake._source.channel
+            intake._source.soon(channel, channel.connection.close)
             helpers.wait_until(
                 lambda: any(one.channel is not channel for one, _ in intake._waiting)
             )

@@ -10,7 +10,7 @@ longer to import than the rest of django_txtasks.
 * ``consumer``: receives hints for a worker
 * ``will``: a worker's last will, and its delivery to a cleaner
 * ``exchange``: a message to an exchange of another application
-* ``deliveries``: receives the messages of other applications for an intake
+* ``incoming``: receives the messages of other applications for an intake
 * ``dead_letters``: the place to which an intake sends messages that it refuses
 * ``announcing``: transient messages to such an exchange, with a thread of its own
 """

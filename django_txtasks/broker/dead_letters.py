@@ -15,7 +15,7 @@ from django_txtasks.broker.upkeep import NOT_FOUND
 from django_txtasks.conf import Config
 
 if TYPE_CHECKING:
-    from django_txtasks.broker.deliveries import Delivery
+    from django_txtasks.broker.incoming import IncomingMessage
 
 REASON, CAME_FROM = "txtasks-reason", "txtasks-queue"
 """Headers of a refused message: the reason, and the queue from which it came."""
@@ -66,21 +66,22 @@ class DeadLetters(NamedTuple):
         try:
             if self.exchange:
                 channel.exchange_declare(self.exchange, passive=True)
-            else:
-                channel.queue_declare(self.routing_key, durable=True)
+            else:  # if it is there, its arguments and our permissions do not matter
+                channel.queue_declare(self.routing_key, passive=True)
         except ChannelClosedByBroker as error:
-            if error.reply_code == NOT_FOUND:
+            if error.reply_code != NOT_FOUND:
+                raise
+            if self.exchange:
                 raise ConnectionError(
                     f"there is no exchange {self.exchange!r}. Declare it, or correct --dead-letters"
                 ) from None
-            if (
-                error.reply_code != topology.PRECONDITION_FAILED
-            ):  # the queue exists with other arguments
-                raise
-            return
+            channel = connection.channel()
+            channel.queue_declare(self.routing_key, durable=True)
         channel.close()
 
-    def send(self, config: Config, refused: Sequence[tuple[Delivery, str]]) -> tuple[int, str]:
+    def send(
+        self, config: Config, refused: Sequence[tuple[IncomingMessage, str]]
+    ) -> tuple[int, str]:
         """Send messages with the reasons of their refusal, in order, until RabbitMQ does not confirm one.
 
         Returns:
@@ -91,10 +92,10 @@ class DeadLetters(NamedTuple):
             with quiet.ours(), topology.connect(config, f"txtasks refused {os.getpid()}") as amqp:
                 channel = amqp.channel()
                 channel.confirm_delivery()
-                for delivery, reason in refused:
-                    properties = _properties(delivery.properties, reason, self.queue)
+                for message, reason in refused:
+                    properties = _properties(message.properties, reason, self.queue)
                     channel.basic_publish(
-                        self.exchange, self.routing_key, delivery.body, properties, mandatory=True
+                        self.exchange, self.routing_key, message.body, properties, mandatory=True
                     )
                     count += 1
         except (AMQPError, OSError) as error:

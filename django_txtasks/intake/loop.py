@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
 from django_txtasks.broker.dead_letters import DeadLetters
-from django_txtasks.broker.deliveries import Deliveries, Delivery
+from django_txtasks.broker.incoming import IncomingMessage, MessageConsumer
 from django_txtasks.conf import Config
 from django_txtasks.database import sessions
 from django_txtasks.database.errors import is_refusal, text_of, took_too_long
@@ -46,7 +46,7 @@ class Intake:
 
     Args:
         alias: the database of the tasks.
-        deliveries: the messages. ``run`` starts and stops them.
+        source: receives the messages. ``run`` starts and stops it.
         liveness: receives the signs of life.
     """
 
@@ -54,14 +54,14 @@ class Intake:
         self,
         config: Config,
         alias: str,
-        deliveries: Deliveries,
+        source: MessageConsumer,
         dead_letters: DeadLetters,
         liveness: Liveness | None = None,
     ) -> None:
         self._config, self._alias = config, alias
-        self._deliveries, self._dead_letters, self._liveness = deliveries, dead_letters, liveness
-        self._waiting: list[tuple[Delivery, MessageCall]] = []
-        self._refused: list[tuple[Delivery, str]] = []
+        self._source, self._dead_letters, self._liveness = source, dead_letters, liveness
+        self._waiting: list[tuple[IncomingMessage, MessageCall]] = []
+        self._refused: list[tuple[IncomingMessage, str]] = []
         self._failures = self._unsent = 0
         self._most = MOST_TOGETHER
         self._write_at = self._send_at = 0.0
@@ -70,7 +70,7 @@ class Intake:
     def run(self, wait: Callable[[float], bool]) -> None:
         """Take messages until ``wait(seconds)`` returns True. Then the present turn has ended."""
         sessions.leave_pool(self._alias)
-        self._deliveries.start()
+        self._source.start()
         signals.intake_started.emit(
             queue=self._dead_letters.queue, database=self._alias, broker=self._config.broker_address
         )
@@ -81,18 +81,18 @@ class Intake:
                 reset_queries()  # with DEBUG, Django keeps all queries
                 stopped = wait(self._pause())
         finally:
-            self._deliveries.stop()
+            self._source.stop()
             connections[self._alias].close()
         signals.intake_stopped.emit(queue=self._dead_letters.queue)
 
     def turn(self) -> None:
         """Read the messages that have come, write their tasks, and send refused messages away."""
-        for delivery in self._deliveries.take():
+        for message in self._source.take():
             try:
-                self._waiting.append((delivery, read(self._alias, delivery)))
+                self._waiting.append((message, read(self._alias, message)))
             except Refused as error:
-                self._refused.append((delivery, str(error)))
-        is_held = self._deliveries.is_held
+                self._refused.append((message, str(error)))
+        is_held = self._source.is_held
         self._waiting = [one for one in self._waiting if is_held(one[0])]
         self._refused = [one for one in self._refused if is_held(one[0])]
         now = time.monotonic()
@@ -102,7 +102,7 @@ class Intake:
             self._send_away()
         if self._liveness is not None:
             self._liveness.turned()
-            if self._deliveries.connected and not (self._waiting and self._failures):
+            if self._source.connected and not (self._waiting and self._failures):
                 self._liveness.wrote()
 
     def _pause(self) -> float:
@@ -119,7 +119,7 @@ class Intake:
             self._put_off(error)
             return
         self._refused += [(some[place][0], reason) for place, reason in found.refused.items()]
-        self._settle(some[place][0] for place in found.committed)
+        self._source.acknowledge(some[place][0] for place in found.committed)
         settled = {*found.committed, *found.refused}
         left = [one for place, one in enumerate(some) if place not in settled]
         self._waiting = left + self._waiting[len(some) :]
@@ -152,7 +152,7 @@ class Intake:
         queue, place = self._dead_letters.queue, self._dead_letters.place
         count, trouble = self._dead_letters.send(self._config, self._refused)
         sent, self._refused = self._refused[:count], self._refused[count:]
-        self._settle(delivery for delivery, _ in sent)
+        self._source.acknowledge(message for message, _ in sent)
         if sent:
             signals.messages_refused.emit(
                 queue=queue, count=count, place=place, reason=sent[0][1].rstrip(".")
@@ -167,9 +167,6 @@ class Intake:
             signals.refusals_unsent.emit(
                 queue=queue, count=len(self._refused), place=place, error=trouble
             )
-
-    def _settle(self, deliveries: Iterable[Delivery]) -> None:
-        self._deliveries.acknowledge(deliveries)
 
 
 def _pause_after(failures: int) -> float:

@@ -96,13 +96,13 @@ def _intake(
     config: Config, alias: str, options: dict[str, Any], liveness: Liveness, wake_up: WakeUp
 ) -> Any:
     from django_txtasks.broker.dead_letters import DeadLetters  # these import pika
-    from django_txtasks.broker.deliveries import Deliveries
+    from django_txtasks.broker.incoming import MessageConsumer
     from django_txtasks.intake.loop import Intake
 
     queue, prefetch = options["queue"], options["prefetch"]
     dead_letters = DeadLetters(queue, options["dead_letters"])
-    deliveries = Deliveries(config, queue, prefetch, dead_letters, wake_up.wake)
-    return Intake(config, alias, deliveries, dead_letters, liveness)
+    source = MessageConsumer(config, queue, prefetch, dead_letters, wake_up.wake)
+    return Intake(config, alias, source, dead_letters, liveness)
 
 
 def _refuse(config: Config, alias: str, queue: str, prefetch: int) -> None:

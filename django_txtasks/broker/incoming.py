@@ -27,7 +27,7 @@ _START, _SIZES = (
 
 
 @dataclass(frozen=True, eq=False)
-class Delivery:
+class IncomingMessage:
     """A message that RabbitMQ has delivered and that is not acknowledged yet.
 
     Attributes:
@@ -76,7 +76,7 @@ def _with_empty_properties(data: bytes, error: Exception) -> Any:
     return length, frame.Header(channel, body_size, properties)
 
 
-class Deliveries(Listener):
+class MessageConsumer(Listener):
     """Consumes one queue, which another application has declared.
 
     Args:
@@ -99,24 +99,24 @@ class Deliveries(Listener):
         super().__init__(config, f"Intake of {name!r}")
         self._name, self._prefetch, self._wake = name, prefetch, wake
         self._dead_letters = dead_letters
-        self._arrived: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[IncomingMessage] = queue.SimpleQueue()
 
-    def take(self) -> list[Delivery]:
+    def take(self) -> list[IncomingMessage]:
         """Return the messages that have come since the last call, in the order of the queue."""
-        found: list[Delivery] = []
+        found: list[IncomingMessage] = []
         with contextlib.suppress(queue.Empty):
             while True:
                 found.append(self._arrived.get_nowait())
         return found
 
-    def is_held(self, delivery: Delivery) -> bool:
+    def is_held(self, message: IncomingMessage) -> bool:
         """Return False if RabbitMQ delivers the message again, because its channel is gone."""
-        return delivery.channel is self.channel and delivery.channel.is_open
+        return message.channel is self.channel and message.channel.is_open
 
-    def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
+    def acknowledge(self, messages: Iterable[IncomingMessage]) -> None:
         """Let RabbitMQ forget these messages, unless their channel is gone. Returns at once."""
         channel = self.channel
-        tags = [one.tag for one in deliveries if one.channel is channel]
+        tags = [one.tag for one in messages if one.channel is channel]
 
         def acknowledge_all() -> None:
             for tag in tags:
@@ -157,5 +157,5 @@ class Deliveries(Listener):
         super().stop(seconds)
 
     def _receive(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        self._arrived.put(Delivery(body, properties, channel, method.delivery_tag))
+        self._arrived.put(IncomingMessage(body, properties, channel, method.delivery_tag))
         self._wake()
