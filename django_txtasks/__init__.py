@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from django_txtasks.exceptions import (
         BatchEnded,
         ClaimLost,
+        HandedOver,
         InvalidToken,
         NotInBatch,
+        Refused,
         Reject,
         ResultTimeout,
         ResultUnavailable,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
         WaitTimedOut,
     )
     from django_txtasks.functions import TaskFunction, task
+    from django_txtasks.hand_over.external import external
     from django_txtasks.results.cancelling import CancelResult
     from django_txtasks.schedules.periodic import periodic
     from django_txtasks.steps.answering import aresume, resume, resume_url
@@ -66,10 +69,12 @@ __all__ = [
     "BatchStatus",
     "CancelResult",
     "ClaimLost",
+    "HandedOver",
     "InvalidToken",
     "NoSubscribersWarning",
     "NotInBatch",
     "NotTransactionalWarning",
+    "Refused",
     "Reject",
     "ResultTimeout",
     "ResultUnavailable",
@@ -99,6 +104,7 @@ __all__ = [
     "cancel_tasks",
     "enqueue_many",
     "enqueue_task",
+    "external",
     "get_batch",
     "get_handle",
     "periodic",
@@ -117,10 +123,12 @@ _ROOM_OF = {
     "BatchStatus": "enqueueing.batches",
     "CancelResult": "results.cancelling",
     "ClaimLost": "exceptions",
+    "HandedOver": "exceptions",
     "InvalidToken": "exceptions",
     "NoSubscribersWarning": "enqueueing.events",
     "NotInBatch": "exceptions",
     "NotTransactionalWarning": "enqueueing",
+    "Refused": "exceptions",
     "Reject": "exceptions",
     "ResultTimeout": "exceptions",
     "ResultUnavailable": "exceptions",
@@ -150,6 +158,7 @@ _ROOM_OF = {
     "cancel_tasks": "enqueueing.handles",
     "enqueue_many": "enqueueing",
     "enqueue_task": "enqueueing",
+    "external": "hand_over.external",
     "get_batch": "enqueueing.batches",
     "get_handle": "enqueueing.handles",
     "periodic": "schedules.periodic",

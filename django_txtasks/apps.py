@@ -22,7 +22,12 @@ class TxTasksConfig(AppConfig):
     verbose_name = _("Tasks")
 
     def ready(self) -> None:
-        from django_txtasks import bulk, checks, notices  # noqa: F401 -- register themselves; need models
+        from django_txtasks import (  # noqa: F401 -- register themselves; need models
+            announcements,
+            bulk,
+            checks,
+            notices,
+        )
         from django_txtasks.enqueueing.commit_hints import notify_on_commit
         from django_txtasks.lifecycle import batches
 

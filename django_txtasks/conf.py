@@ -16,6 +16,8 @@ from django.conf import settings
 from django.core.signals import setting_changed
 
 from django_txtasks.exceptions import ConfigError
+from django_txtasks.rules import hand_over
+from django_txtasks.rules.hand_over import HandOver
 from django_txtasks.rules.lanes import NO_LANES, LaneRules, parse_rules
 from django_txtasks.rules.retention import (
     KeepFinished,
@@ -86,7 +88,9 @@ class Config:
         keep_log: number of the last log lines of an attempt that are kept if it fails; 0 = none.
         dead_notices: receivers of notices about tasks that die.
         stats: workers count ended attempts, and cleaners add the counts up.
+        lifecycle_exchange: a RabbitMQ exchange that learns of the life of workers and of dead tasks; empty = none.
         release: the release of the project's code, or a function that returns it.
+        hand_over: the queues whose rows ``rundrain`` hands over to another system, with the target of each.
         metrics_token: secret text with which a program may read the metrics; empty = none.
     """
 
@@ -114,7 +118,9 @@ class Config:
     keep_log: int = 50
     dead_notices: DeadNotices = DeadNotices()
     stats: bool = True
+    lifecycle_exchange: str = ""
     release: str | Callable[[], str] = ""
+    hand_over: Mapping[str, HandOver] = field(default_factory=dict)
     metrics_token: str = field(default="", repr=False)
 
     @property
@@ -153,6 +159,11 @@ class Config:
         return not _in_test_run() if self.database_hints is None else self.database_hints
 
     @property
+    def queues_of_workers(self) -> tuple[str, ...]:
+        """The queues whose rows are not handed over."""
+        return tuple(queue for queue in self.queues if queue not in self.hand_over)
+
+    @property
     def syncs_schedules(self) -> bool:
         """True if schedules of the code are copied into the database automatically. Never in test runs."""
         return self.sync_schedules and not _in_test_run()
@@ -176,17 +187,8 @@ class Config:
             )
         check_kept(self.keep_finished, self.queues)
         check_queues("discard_dead_after", self.discard_dead_after, self.queues)
-        for queue in self.queues if self.broker_url else ():
-            size = len(f"{self.queue_prefix}.{queue}".encode())
-            if size > MAX_NAME_BYTES:
-                raise ConfigError(
-                    f"TXTASKS['queues'] has {queue!r}: with TXTASKS['queue_prefix'] the name has {size} bytes in "
-                    f"RabbitMQ, which takes {MAX_NAME_BYTES}. Shorten one of them."
-                )
-        if self.dead_notices.exchange and self.broker_url is None:
-            raise ConfigError(
-                "TXTASKS['dead_notices'] names an exchange, but there is no TXTASKS['broker_url'] to reach it."
-            )
+        hand_over.check(self.hand_over, self.queues, has_broker=self.broker_url is not None)
+        _check_broker(self)
 
     @cached_property
     def retention(self) -> Retention:
@@ -196,6 +198,25 @@ class Config:
     def keeps(self, outcome: str) -> bool:
         """Return True if tasks with this outcome get a finished row."""
         return self.retention.keeps(outcome)
+
+
+def _check_broker(config: Config) -> None:
+    """Raise ConfigError if RabbitMQ takes no queue of a name, or is missing although an exchange is named."""
+    for queue in config.queues if config.broker_url else ():
+        size = len(f"{config.queue_prefix}.{queue}".encode())
+        if size > MAX_NAME_BYTES:
+            raise ConfigError(
+                f"TXTASKS['queues'] has {queue!r}: with TXTASKS['queue_prefix'] the name has {size} bytes in "
+                f"RabbitMQ, which takes {MAX_NAME_BYTES}. Shorten one of them."
+            )
+    if config.dead_notices.exchange and config.broker_url is None:
+        raise ConfigError(
+            "TXTASKS['dead_notices'] names an exchange, but there is no TXTASKS['broker_url'] to reach it."
+        )
+    if config.lifecycle_exchange and config.broker_url is None:
+        raise ConfigError(
+            "TXTASKS['lifecycle_exchange'] is set, but there is no TXTASKS['broker_url'] to reach RabbitMQ."
+        )
 
 
 def parse(setting: Any) -> Config:
@@ -288,6 +309,10 @@ def _queues(key: str, value: Any) -> tuple[str, ...]:
                 "and no '@'."
             )
     return tuple(value)
+
+
+def _hand_over(key: str, value: Any) -> dict[str, HandOver]:
+    return hand_over.parse(value)
 
 
 def _events(key: str, value: Any) -> tuple[str, ...] | None:
@@ -390,6 +415,15 @@ def _dead_notices(key: str, value: Any) -> DeadNotices:
     return DeadNotices(mail=tuple(mail), **texts)
 
 
+def _exchange(key: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value.encode()) > MAX_NAME_BYTES:
+        raise ConfigError(
+            f"TXTASKS[{key!r}] is {value!r}: it must be the name of an exchange, of at most {MAX_NAME_BYTES} "
+            "bytes, or '' for none."
+        )
+    return value
+
+
 def _release(key: str, value: Any) -> str | Callable[[], str]:
     if not isinstance(value, str) and not callable(value):
         raise ConfigError(
@@ -425,6 +459,7 @@ _PARSERS: dict[str, Any] = {
     "discard_dead_after": _discard_dead_after,
     "ageing": _duration_or_none,
     "events": _events,
+    "hand_over": _hand_over,
     "lanes": _lanes,
     "dead_notices": _dead_notices,
     "keep_log": _count_of_lines,
@@ -435,6 +470,7 @@ _PARSERS: dict[str, Any] = {
     "sync_schedules": _switch,
     "with_runserver": _switch,
     "stats": _switch,
+    "lifecycle_exchange": _exchange,
     "release": _release,
     "metrics_token": _metrics_token,
 }

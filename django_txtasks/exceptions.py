@@ -232,6 +232,25 @@ class ResultUnavailable(TxTasksError):
     """``handle.result()`` cannot return the result; the message has the reason and the remedy."""
 
 
+class HandedOver(ResultUnavailable):
+    """``handle.result()``: the task was handed over to another system, which has its result."""
+
+
+class Refused(TxTasksError):
+    """A target of ``TXTASKS["hand_over"]`` can never take a row, so the row is dead at once.
+
+    Args:
+        reason: kept in the task's errors and shown in the admin.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "the target refused the task")
+
+
+class Away(TxTasksError):
+    """A target of ``TXTASKS["hand_over"]`` cannot be reached now, so the rows stay as they are."""
+
+
 class Reject(TxTasksError):
     """Raise it in a task: no further attempt can help, so the task is dead at once.
 

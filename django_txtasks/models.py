@@ -130,6 +130,7 @@ class Outcome(models.TextChoices):
     DISCARDED = "discarded", _("discarded")
     EXPIRED = "expired", _("cancelled: expired")
     MERGED = "merged", _("merged into another one")
+    HANDED = "handed", _("handed over")
 
 
 GONE = "gone"
@@ -353,7 +354,7 @@ class Task(TaskColumns):
 
 
 class FinishedTask(TaskColumns):
-    """A task in history: it succeeded, or was cancelled, discarded, expired or merged."""
+    """A task in history: it succeeded, or was cancelled, discarded, expired, merged or handed over."""
 
     outcome = ExactText(max_length=10, choices=Outcome)
     finished_at = Moment(db_default=DatabaseNow())

@@ -1,8 +1,9 @@
 """A storm of failovers of PostgreSQL to a real standby that lags, and its account.
 
-The standby replicates asynchronously. Its link is cut for a moment, then the primary is killed with commits that
-the standby does not have, and the standby is promoted. Workers, cleaner and senders reach the primary by one
-address, as by a proxy or a virtual IP. No process of ours is killed.
+The link of the standby is cut for a moment, then the primary is killed, and the standby is promoted. An
+asynchronous standby does not have the last commits then. With a synchronous one, commits wait in this moment.
+Workers, cleaner and senders reach the primary by one address, as by a proxy or a virtual IP. No process of ours is
+killed.
 
 The account compares four places: what senders were promised, business rows (``orders.Order``), tasks, and a
 journal file to which each run writes one line. Effects of atomic tasks are rows of ``probe.Run``.
@@ -44,6 +45,7 @@ class Account:
         transactions: transactions whose COMMIT was answered.
         lacked: among these, transactions that a promoted server did not have.
         tasks: tasks of the transactions that exist.
+        finished: those among them that are in the history.
         lost: tasks that do not exist although their business row does.
         alone: tasks that exist although their business row does not.
         atomic_doubled, atomic_missing: finished atomic tasks with more or less than one effect.
@@ -58,11 +60,13 @@ class Account:
         false_rescues: living workers that were declared lost.
         undone: tasks that had not ended in time.
         ended: processes that ended unexpectedly.
+        slowest_seconds: longest time from the enqueueing of a task to its end.
     """
 
     transactions: int = 0
     lacked: int = 0
     tasks: int = 0
+    finished: int = 0
     lost: int = 0
     alone: int = 0
     atomic_doubled: int = 0
@@ -75,6 +79,7 @@ class Account:
     false_rescues: int = 0
     undone: int = 0
     ended: int = 0
+    slowest_seconds: float = 0.0
     failovers: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
 
@@ -95,12 +100,15 @@ class Account:
 class Cluster:
     """A primary behind one address, and a standby whose link can be cut.
 
+    Args:
+        synchronous: a COMMIT waits until the standby has it.
+
     Attributes:
         unclaimed: tasks that no worker held when a promoted server began, according to that server.
     """
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack, self.unclaimed = stack, set[str]()
+    def __init__(self, stack: ExitStack, *, synchronous: bool = False) -> None:
+        self._stack, self.unclaimed, self._synchronous = stack, set[str](), synchronous
         self.primary: Postgres = stack.enter_context(Postgres())
         self.proxy = stack.enter_context(Proxy(HOST, self.primary.port))
         self.url = f"postgres://postgres@{HOST}:{self.proxy.port}/postgres"
@@ -117,6 +125,8 @@ class Cluster:
         self.proxy.cut(away=3600)
         old, self.primary = self.primary, self._standby
         had = self._standby.promote()
+        if self._synchronous:  # its configuration is a copy, and it has no standby yet
+            self._wait_for_standby("")
         with psycopg.connect(self.primary.url) as session:  # nobody else can reach it yet
             rows = session.execute("SELECT args->>0 FROM txtasks_task WHERE status = 'pending'")
             self.unclaimed.update(key for (key,) in rows)
@@ -129,6 +139,16 @@ class Cluster:
     def _attach_standby(self) -> None:
         self._link = self._stack.enter_context(Proxy(HOST, self.primary.port))
         self._standby = self._stack.enter_context(Standby(self._link.port))
+        if self._synchronous:
+            self._wait_for_standby("*")
+
+    def _wait_for_standby(self, names: str) -> None:
+        """Have each COMMIT wait for these standbys; an empty name: for none."""
+        with psycopg.connect(self.primary.url, autocommit=True) as session:
+            session.execute("SET synchronous_commit = off")
+            session.execute("ALTER ROLE postgres SET synchronous_commit = on")
+            session.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+            session.execute("SELECT pg_reload_conf()")
 
     def _wait_until_streaming(self) -> None:
         """Return once the standby has what the primary had written a moment ago."""
@@ -197,11 +217,12 @@ def run(
     workers: int,
     broker: str | None,
     say: Callable[[str], None],
+    synchronous: bool = False,
 ) -> Account:
     """Run the storm on servers of its own; return its account."""
     account = Account()
     with ExitStack() as stack, tempfile.TemporaryDirectory() as directory:
-        cluster = Cluster(stack)
+        cluster = Cluster(stack, synchronous=synchronous)
         journal = Path(directory) / "journal"
         journal.touch()
         _set_up(cluster.url, broker, journal)
@@ -214,11 +235,11 @@ def run(
                 say(f"failover {number + 1}: {account.failovers[-1]}")
             senders.wait()
             say("all is sent")
-            account.undone = _drain(60 + tasks / 50)
-            _count(account, senders.promises)
-            _count_runs(account, journal, cluster.unclaimed)
+            account.undone = drain(60 + tasks / 50)
+            count(account, senders.promises)
+            count_runs(account, journal, cluster.unclaimed)
             account.false_rescues = crew.lost_workers()
-        _close()
+        close()
     return account
 
 
@@ -248,7 +269,7 @@ class _Crew:
             self.processes.start("runworkers", "--processes=1", f"--threads={THREADS}")
         self.cleaner = self.processes.start("runcleaner")
         helpers.wait_until(lambda: len(helpers.worker_pids()) == workers, what="workers")
-        _close()  # the session of this thread would lead to the first primary
+        close()  # the session of this thread would lead to the first primary
 
     def lost_workers(self) -> int:
         """Return how many workers were declared lost."""
@@ -271,7 +292,7 @@ def _crew(workers: int, account: Account) -> Iterator[_Crew]:
         crew.processes.directory.cleanup()
 
 
-def _drain(seconds: float) -> int:
+def drain(seconds: float) -> int:
     """Wait for the end of all tasks; return how many have none."""
     from django_txtasks.models import Status, Task
 
@@ -282,14 +303,18 @@ def _drain(seconds: float) -> int:
     return left
 
 
-def _count(account: Account, promises: dict[str, str]) -> None:
+def count(account: Account, promises: dict[str, str]) -> None:
     from orders.models import Order
     from probe.models import Run
 
     from django_txtasks.models import FinishedTask, Task
 
     orders = set(Order.objects.values_list("customer", flat=True))
-    finished = {args[0] for args in FinishedTask.objects.values_list("args", flat=True)}
+    ended = FinishedTask.objects.values_list("args", "enqueued_at", "finished_at")
+    seconds = {args[0]: (end - begin).total_seconds() for args, begin, end in ended}
+    account.slowest_seconds = round(max(seconds.values(), default=0.0), 1)
+    finished = set(seconds)
+    account.finished = len(finished)
     live = {args[0] for args in Task.objects.values_list("args", flat=True)}
     there, wanted = finished | live, {f"{key} {kind}" for key in orders for kind in KINDS}
     promised_keys = {key for key, word in promises.items() if word == "committed"}
@@ -307,7 +332,7 @@ def _count(account: Account, promises: dict[str, str]) -> None:
     account.dead_others = len(live) - account.dead
 
 
-def _count_runs(account: Account, journal: Path, unclaimed: set[str]) -> None:
+def count_runs(account: Account, journal: Path, unclaimed: set[str]) -> None:
     """Count runs beyond the first one, by the journal."""
     attempts: dict[str, list[str]] = {}
     for line in journal.read_text().splitlines():
@@ -324,7 +349,7 @@ def _count_runs(account: Account, journal: Path, unclaimed: set[str]) -> None:
                 account.doubled.append(f"{key}: attempts {', '.join(numbers)}")
 
 
-def _close() -> None:
+def close() -> None:
     from django.db import connections
 
     from django_txtasks import hints

@@ -27,7 +27,7 @@ READ_AT_START = ("PYTHON", "COVERAGE", "LD_")
 SETTINGS = "DJANGO_SETTINGS_MODULE"
 SETTINGS_MODULES = ["failpoints.settings", "settings_for_tests", "settings"]
 """Modules of settings, which a command reads again, because they depend on its environment."""
-COMMANDS = ["runworkers", "runcleaner"]
+COMMANDS = ["runworkers", "runcleaner", "rundrain", "runintake"]
 """Commands whose modules the server imports."""
 LOOK_SECONDS = 0.02
 

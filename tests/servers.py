@@ -118,6 +118,7 @@ class Postgres(Server):
 
     Args:
         durable: with that care, as a server comes: what speed is measured on.
+        network: other hosts that it listens for and lets in, such as ``10.0.0.0/8``.
     """
 
     name = "PostgreSQL"
@@ -130,9 +131,10 @@ class Postgres(Server):
     )
     stop_signal = signal.SIGINT  # TERM would wait until the last client has left
 
-    def __init__(self, *, durable: bool = False) -> None:
+    def __init__(self, *, durable: bool = False, network: str = "") -> None:
         super().__init__()
         self._care = "on" if durable else "off"
+        self._network = network
 
     @property
     def url(self) -> str:
@@ -144,11 +146,14 @@ class Postgres(Server):
         self.home.run(
             [initdb, f"--pgdata={self.home.path}/data", *options, "--no-sync"], env=self._env
         )
+        if self._network:
+            with (self.home.path / "data/pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {self._network} trust\n")
 
     def _run(self) -> None:
         settings = {
             "port": self.port,
-            "listen_addresses": HOST,
+            "listen_addresses": "*" if self._network else HOST,
             "unix_socket_directories": self.home.path,
             "max_connections": 200,
             "fsync": self._care,

@@ -17,8 +17,9 @@ from proxy import Proxy
 
 from django_txtasks import enqueue_many
 from django_txtasks.models import Status, Worker
-from django_txtasks.worker.process import supervisor as supervisors
-from django_txtasks.worker.process.supervisor import Assignment, Supervisor
+from django_txtasks.worker.process import child as children
+from django_txtasks.worker.process.child import Assignment
+from django_txtasks.worker.process.supervisor import Supervisor
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -168,7 +169,7 @@ def kill_and_see_it_dead(pid):
 
 @pytest.mark.once
 def test_a_frozen_child_is_killed_after_the_second_request_to_stop(monkeypatch):
-    monkeypatch.setattr(supervisors, "FROZEN_SECONDS", 0.2)
+    monkeypatch.setattr(children, "FROZEN_SECONDS", 0.2)
     supervisor = Supervisor([Assignment(["sleep", "600"])], finite=False)
     (child,) = supervisor.children
     helpers.wait_until(lambda: supervisor._look_after(child) or child.running)

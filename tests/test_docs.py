@@ -62,9 +62,11 @@ FOR_PEOPLE = {
     "ini",
     "json",
     "html",
+    "js",  # test_worker_protocol
+    "ruby",
     "mermaid",
     "postgresql",
-}  # the last by test_upgrade
+}  # the last by test_upgrade and test_worker_protocol
 PLAYED = {"python", "sql", "console"}
 PRINTED_BROKER = "amqp://guest:guest@localhost:5672/"
 ON_POSTGRES = {"hints.md"}  # its SQL is PostgreSQL's
@@ -303,13 +305,14 @@ class Project:
     def as_tested(self, text: str) -> str:
         """Return a block with the addresses of the tests' servers."""
         text = text.replace(PRINTED_BROKER, helpers.url_of("AMQP"))
+        text = text.replace('"till-orders"', f'"{self.prefix}.till"')
         return text.replace('"txtasks.default"', f'"{self.prefix}.default"')
 
     def end(self) -> None:
         """End what still runs here, and nothing else; remove the queues of RabbitMQ."""
         mark = f"PREFIX_OF_THE_TESTS={self.prefix}".encode()
         helpers.wait_until(lambda: not signal_processes(mark), 20, "the project's processes to end")
-        queues = [f"{self.prefix}.{queue}" for queue in ("default", "mail")]
+        queues = [f"{self.prefix}.{queue}" for queue in ("default", "mail", "till")]
         helpers.delete_queues(helpers.url_of("AMQP"), queues)
 
 
@@ -642,7 +645,7 @@ def default(name: str, text: str) -> object:
         value = ast.literal_eval(text.strip("`"))
         if name == "lanes":
             return parse_rules(value)
-        if name == "discard_dead_after":
+        if name in ("discard_dead_after", "hand_over"):
             return value
         of_their_own = {list: tuple, dict: lambda keys: DeadNotices(**keys)}
         return of_their_own.get(type(value), lambda as_it_is: as_it_is)(value)
@@ -656,7 +659,10 @@ def default(name: str, text: str) -> object:
     [
         ("runworkers", "reference/commands"),
         ("runcleaner", "reference/commands"),
+        ("runintake", "reference/commands"),
+        ("rundrain", "reference/commands"),
         ("txtasks_schedules", "reference/commands"),
+        ("txtasks_load", "reference/commands"),
         ("txtasks_status", "reference/commands"),
         ("txtasks_verify", "how-to/verify"),
         ("txtasks_audit", "how-to/verify"),
@@ -684,6 +690,8 @@ DEPLOYED = {
     "compose/compose.yaml",
     "systemd/txtasks-workers.service",
     "kubernetes/txtasks.yaml",
+    "kubernetes/keda.yaml",
+    "kubernetes/hpa.yaml",
     "prometheus/alerts.yaml",
     "prometheus/scrape.yaml",
 }

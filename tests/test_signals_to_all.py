@@ -11,8 +11,9 @@ import pytest
 from process_tree import children
 
 from django_txtasks.models import Worker
+from django_txtasks.worker.process.child import Assignment
 from django_txtasks.worker.process.orders import PIPE
-from django_txtasks.worker.process.supervisor import Assignment, Supervisor
+from django_txtasks.worker.process.supervisor import Supervisor
 
 
 @pytest.mark.parametrize(

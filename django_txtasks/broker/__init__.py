@@ -10,6 +10,9 @@ longer to import than the rest of django_txtasks.
 * ``consumer``: receives hints for a worker
 * ``will``: a worker's last will, and its delivery to a cleaner
 * ``exchange``: a message to an exchange of another application
+* ``incoming``: receives the messages of other applications for an intake
+* ``dead_letters``: the place to which an intake sends messages that it refuses
+* ``announcing``: transient messages to such an exchange, with a thread of its own
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ def is_away(config: Config) -> bool:
 
 
 def flush() -> None:
-    """Send waiting hints now. Needed by a process that ends without its exit handlers."""
-    publisher = sys.modules.get(f"{__name__}.publisher")
-    if publisher is not None:
-        publisher.close_all()
+    """Send waiting hints and announcements now. Needed by a process that ends without its exit handlers."""
+    for name in ("publisher", "announcing"):
+        if (module := sys.modules.get(f"{__name__}.{name}")) is not None:
+            module.close_all()

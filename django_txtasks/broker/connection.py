@@ -70,7 +70,13 @@ class _ShortBodies(ContentFrameAssembler):  # type: ignore[misc]  # pika ships n
 
 
 class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
-    """The connection inside a ``BlockingConnection``."""
+    """The connection inside a ``BlockingConnection``.
+
+    Attributes:
+        assembler: puts the frames of a message together.
+    """
+
+    assembler: type[ContentFrameAssembler] = _ShortBodies
 
     @classmethod
     def create_connection(
@@ -97,9 +103,9 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
         )
 
     def _create_channel(self, channel_number: int, on_open_callback: Any) -> Any:
-        """Return pika's channel. Of a large body it keeps only enough to show that the body is too large."""
+        """Return pika's channel. By default it keeps of a large body only enough to show that it is too large."""
         channel = super()._create_channel(channel_number, on_open_callback)
-        channel._content_assembler = _ShortBodies()
+        channel._content_assembler = self.assembler()
         return channel
 
     def publish(self, channel: int, queue: str, body: bytes) -> bool:

@@ -15,6 +15,7 @@ import pika
 
 from django_txtasks import signals
 from django_txtasks.broker import failures, quiet, topology
+from django_txtasks.broker.connection import Connection
 from django_txtasks.conf import Config
 from django_txtasks.rules.retry import backoff
 
@@ -27,10 +28,11 @@ class Link:
 
     Args:
         who: name in the log and in RabbitMQ's list of connections.
+        kind: class of the connection.
     """
 
-    def __init__(self, config: Config, who: str) -> None:
-        self.config, self.who = config, who
+    def __init__(self, config: Config, who: str, kind: type[Connection] = Connection) -> None:
+        self.config, self.who, self._kind = config, who, kind
         self.connection: pika.BlockingConnection | None = None
         self.channel: Any = None
         self._failures = 0
@@ -40,7 +42,7 @@ class Link:
     def open(self) -> pika.BlockingConnection:
         """Connect. The caller then prepares ``channel`` and sets it."""
         name = f"txtasks {self.who.lower()} {os.getpid()}"
-        self.connection = topology.connect(self.config, name)
+        self.connection = topology.connect(self.config, name, self._kind)
         return self.connection
 
     def ready(self, channel: Any) -> None:
@@ -91,12 +93,18 @@ class Link:
 
 
 class Listener:
-    """A thread that consumes on a connection of its own. Subclasses choose the queues in ``prepare``."""
+    """A thread that consumes on a connection of its own. Subclasses choose the queues in ``prepare``.
+
+    Attributes:
+        kind: class of the connection.
+    """
+
+    kind: type[Connection] = Connection
 
     def __init__(self, config: Config, who: str) -> None:
         self.config = config
         self.generation = 0
-        self._link = Link(config, who)
+        self._link = Link(config, who, self.kind)
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"txtasks-{who.lower().replace(' ', '-')}", daemon=True

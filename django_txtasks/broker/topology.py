@@ -78,16 +78,19 @@ def decode_will(body: bytes) -> tuple[uuid.UUID, int]:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
-def connect(config: Config, name: str) -> pika.BlockingConnection:
+def connect(
+    config: Config, name: str, kind: type[Connection] = Connection
+) -> pika.BlockingConnection:
     """Return a new connection that gives up soon if the broker is silent or blocks.
 
     If there are several hosts, it connects to the first host that answers.
 
     Args:
         name: name in RabbitMQ's list of connections.
+        kind: class of the connection inside the ``BlockingConnection``.
     """
     hosts = [_parameters(url, name) for url in config.broker_urls]
-    return pika.BlockingConnection(hosts, _impl_class=Connection)
+    return pika.BlockingConnection(hosts, _impl_class=kind)
 
 
 def _parameters(url: str, name: str) -> pika.URLParameters:

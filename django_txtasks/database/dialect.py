@@ -23,6 +23,7 @@ class Dialect(NamedTuple):
         edge: the next edge of a grid after ``now``. {width} and {offset} are whole microseconds; see ``Edge``.
         wait: seconds until ``run_after``; zero or less = due.
         since_served, until_held: seconds since a lane was served, and until its hold ends.
+        claimed_for: seconds since ``claimed_at``.
         insert_new, or_leave: start and end of an INSERT that skips rows whose key exists already.
         skip_locked: lock the selected rows, and skip rows that another transaction has locked. SQLite has one
             writer at a time, so BEGIN IMMEDIATE has the same effect.
@@ -45,6 +46,8 @@ class Dialect(NamedTuple):
         by_worker, by_queue, by_expiry, by_stopped, by_finish, by_lane, by_until, by_batch, by_ended, by_end,
             by_root, by_cause: the index to use, whatever the statistics say. PostgreSQL has no such hints; there,
             ``own_transaction(in_order=True)`` has this effect.
+        by_key: the primary key. In a small table MariaDB would read and lock all rows.
+        delete: the start of a DELETE whose table is followed by ``by_key``.
         by_running_member: the index to use for claimed members of a batch.
         by_last_member: the order of the index of a batch from its end. PostgreSQL might use the primary key for
             an order by the id alone; MariaDB would sort.
@@ -90,6 +93,7 @@ class Dialect(NamedTuple):
     key: str = "key"
     release: str = "release"
     seconds_of_at: str = "EXTRACT(EPOCH FROM at)"
+    claimed_for: str = "EXTRACT(EPOCH FROM statement_timestamp()) - EXTRACT(EPOCH FROM claimed_at)"
     sound_id: str = ""
     by_worker: str = ""
     by_queue: str = ""
@@ -105,6 +109,8 @@ class Dialect(NamedTuple):
     by_end: str = ""
     by_root: str = ""
     by_cause: str = ""
+    by_key: str = ""
+    delete: str = "DELETE"
     insert_new: str = "INSERT"
     or_leave: str = "ON CONFLICT DO NOTHING"
     json: str = ""
@@ -191,10 +197,13 @@ DIALECTS = _Dialects(
         by_end="FORCE INDEX (txtasks_batch_end)",
         by_root="FORCE INDEX (txtasks_batch_root)",
         by_cause="FORCE INDEX (txtasks_cause)",
+        by_key="FORCE INDEX (PRIMARY)",
+        delete="DELETE txtasks_task",
         name="CAST(task_name AS BINARY)",
         key="`key`",
         release="`release`",
         seconds_of_at="TIMESTAMPDIFF(MICROSECOND, '1970-01-01', at) / 1000000",
+        claimed_for="TIMESTAMPDIFF(MICROSECOND, claimed_at, UTC_TIMESTAMP(6)) / 1000000",
     ),
     sqlite=Dialect(
         now=_SQLITE_NOW.format(""),
@@ -215,6 +224,7 @@ DIALECTS = _Dialects(
         since_served="(julianday('now') - julianday(served_at)) * 86400.0",
         until_held="(julianday(held_until) - julianday('now')) * 86400.0",
         seconds_of_at="(julianday(at) - 2440587.5) * 86400.0",
+        claimed_for="(julianday('now') - julianday(claimed_at)) * 86400.0",
         skip_locked="",
         lock="",
         share="",

@@ -124,7 +124,11 @@ def _refuse_contradictions_of_keys(declaration: Declaration) -> None:
         raise InvalidDeclaration(
             f"{name} has compensate= and unique_key=: what is compensated has to be what ran. Say keep='oldest'."
         )
-    if declaration.once is None and declaration.once_for is not None:
+    if declaration.intake and declaration.once is not None:
+        raise InvalidDeclaration(
+            f"{name} has once= and intake=True: the key of a message is its message_id. Drop one of them."
+        )
+    if declaration.once is None and declaration.once_for is not None and not declaration.intake:
         raise InvalidDeclaration(
             f"{name} has once_for= without once=: say which calls are the same."
         )

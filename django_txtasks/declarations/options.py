@@ -150,6 +150,10 @@ class TaskOptions(SharedOptions, total=False):
     """Earlier names of the function, the oldest first, such as ``["shop.tasks.old"]``. Workers also run the tasks
     that were enqueued under these names."""
 
+    intake: Annotated[bool, Option(False)]
+    """Let messages of an AMQP queue enqueue the function, by ``manage.py runintake``. Each ``message_id`` counts
+    once, as a key of ``once`` does; ``once_for`` sets for how long."""
+
 
 class UsingOptions(SharedOptions, total=False):
     """Options of ``using()``."""

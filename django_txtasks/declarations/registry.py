@@ -54,6 +54,7 @@ class Declaration:
     once: TextOfCall | None
     once_for: timedelta | None
     was: tuple[str, ...]
+    intake: bool
 
     @property
     def names(self) -> tuple[str, ...]:

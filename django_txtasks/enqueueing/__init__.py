@@ -30,6 +30,7 @@ from django_txtasks.enqueueing.calls import (
     to_rows,
 )
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.enqueueing.handed_over import refuse_what_it_cannot_keep
 from django_txtasks.enqueueing.handles import Enqueueable, TaskHandle
 from django_txtasks.enqueueing.once import OnceKey
 from django_txtasks.lifecycle import open_batches
@@ -104,7 +105,7 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
     if not tracing.tracers:
         return _enqueue_all(wanted, aliases)
     with tracing.enqueueing([_names(bound) for bound, _, _ in wanted]) as traced:
-        handles = _enqueue_all(_changed(wanted, headers=traced.headers), aliases)
+        handles = _enqueue_all(_with_headers(wanted, traced.headers), aliases)
         traced.handles = [one for one in handles if one.is_new]
     return handles
 
@@ -161,7 +162,7 @@ def _enqueue(
     if not tracing.tracers:
         return _enqueue_bound(bound, args, kwargs, write)
     with tracing.enqueueing([_names(bound)]) as traced:
-        ((bound, *_),) = _changed([(bound, args, kwargs)], headers=traced.headers)
+        ((bound, *_),) = _with_headers([(bound, args, kwargs)], traced.headers)
         handle, written = _enqueue_bound(bound, args, kwargs, write)
         traced.handles = [handle] if handle.is_new else []
     return handle, written
@@ -189,12 +190,15 @@ def _in_batch(alias: str, wanted: Sequence[Call]) -> list[Call]:
     """Return these calls as members of the open batch, or unchanged if no batch is open.
 
     Raises:
-        InvalidOption: the open batch is in another database.
+        InvalidOption: the open batch is in another database, or a queue is handed over.
     """
     batch = open_batches.batch_at(alias)
     if batch is None:
         return list(wanted)
-    return _changed(wanted, batch=batch.hex)
+    changed = _changed(wanted, batch=batch.hex)
+    for bound, *_ in changed:
+        refuse_what_it_cannot_keep(bound)
+    return changed
 
 
 def _changed(wanted: Sequence[Call], **changes: Any) -> list[Call]:
@@ -206,6 +210,24 @@ def _changed(wanted: Sequence[Call], **changes: Any) -> list[Call]:
             known[id(bound)] = bound._replace(defaults=bound.defaults._replace(**changes))
         changed.append((known[id(bound)], args, kwargs))
     return changed
+
+
+def _with_headers(wanted: Sequence[Call], headers: str | None) -> Sequence[Call]:
+    """Return these calls with the headers of tracers, beside those that a call has already."""
+    if headers is None:
+        return wanted
+    own = {bound.defaults.headers for bound, *_ in wanted} - {None}
+    if not own:
+        return _changed(wanted, headers=headers)
+    return [
+        one
+        for call in wanted
+        for one in _changed([call], headers=_joined(call[0].defaults.headers, headers))
+    ]
+
+
+def _joined(own: str | None, headers: str) -> str:
+    return headers if own is None else f"{own[:-1]},{headers[1:]}"
 
 
 def _names(bound: BoundFunction) -> tuple[str, str]:

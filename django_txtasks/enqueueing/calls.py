@@ -22,6 +22,7 @@ from django_txtasks.declarations.hooks import HOOKS
 from django_txtasks.declarations.options import OF_USING, UsingOptions, checked, columns_of
 from django_txtasks.declarations.registry import Declaration, text_of_hooks
 from django_txtasks.declarations.values import TextOfCall, key_of, lane_of, moment_of
+from django_txtasks.enqueueing.handed_over import refuse_what_it_cannot_keep
 from django_txtasks.enqueueing.once import OnceKey
 from django_txtasks.exceptions import (
     InvalidArguments,
@@ -57,6 +58,8 @@ class BoundFunction(NamedTuple):
         once_for: the time for which that key is kept.
         known: the bound function of each pair of lane and unique key that was called before.
         once_key: the key of one call, as its row has it.
+        is_external: the code of the task is in another system.
+        task_id: the id of one call, if something has it already; None: a new one.
     """
 
     alias: str
@@ -69,6 +72,8 @@ class BoundFunction(NamedTuple):
     once_for: timedelta = ONCE_FOR
     known: dict[tuple[str, str | None], BoundFunction] | None = None
     once_key: OnceKey | None = None
+    is_external: bool = False
+    task_id: uuid.UUID | None = None
 
 
 Call: TypeAlias = tuple[BoundFunction, Sequence[Any], Mapping[str, Any]]
@@ -106,6 +111,7 @@ def bind(function: Any) -> BoundFunction:
     bound = getattr(function, "_bound", None)
     if isinstance(bound, BoundFunction):  # a TaskFunction that was enqueued before
         check_queue(bound.defaults.queue_name)
+        refuse_what_it_cannot_keep(bound)
         return bound
     declaration = getattr(function, "declaration", None)
     if not isinstance(declaration, Declaration):
@@ -113,6 +119,9 @@ def bind(function: Any) -> BoundFunction:
             f"{function!r} is not a task function. Declare it with @task and pass the decorated name."
         )
     bound = _bound(declaration, function.options)
+    if getattr(function, "is_external", False):
+        bound = bound._replace(is_external=True)
+    refuse_what_it_cannot_keep(bound)
     if hasattr(function, "_bound"):
         function._bound = bound
     return bound
@@ -136,7 +145,7 @@ def _bound(declaration: Declaration, options: UsingOptions) -> BoundFunction:
         raise InvalidOption(
             f"{name} has settle= and run_after=: settle says when it may run. Leave one of them out."
         )
-    if once_for is not None and once is None:
+    if once_for is not None and once is None and not declaration.intake:
         raise InvalidOption(f"{name} has once_for= without once=: say which calls are the same.")
     expires = said.get("expires")
     defaults = RowDefaults(
@@ -319,7 +328,7 @@ def _grid(digest: str, settle: timedelta) -> Edge:
 def to_row(call: Call) -> NewTask:
     """Return the validated row of one call."""
     bound, args, kwargs = call
-    return _row(bound, args, kwargs, payload.encode(args, name="args"), new_id())
+    return _row(bound, args, kwargs, payload.encode(args, name="args"), bound.task_id or new_id())
 
 
 def to_rows(calls: Sequence[Call]) -> Iterator[NewTask]:

@@ -32,7 +32,7 @@ from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.lifecycle.lane_buckets import buckets_of
 from django_txtasks.lifecycle.merging import first_of_key
 from django_txtasks.lifecycle.turn import LEAVES_LAST, TAKES_LAST, is_last_chance
-from django_txtasks.lifecycle.workers import texts
+from django_txtasks.lifecycle.workers import DRAIN_MARK, texts
 from django_txtasks.models import (
     DatabaseNow,
     FinishedTask,
@@ -352,6 +352,9 @@ def _start(options: str) -> str:
 def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
     workers = Worker.objects.using(alias).filter(lost=False).annotate(now=DatabaseNow())
     living = [one for one in workers[:MAX_WORKERS] if not one.is_silent(one.now)]
+    if task.queue_name in get_config().hand_over:
+        yield from _lack_of_drains(alias, task, living)
+        return
     if not living:
         yield Reason("workers", _("No worker is alive."), _start(_of(alias)))
         return
@@ -386,6 +389,22 @@ def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
         if all(TAKES_LAST in texts(one.task_names) for one in able) and is_last:
             reason = replace(reason, text=f"{LAST_CHANCE} {reason.text}")
         yield reason
+
+
+def _lack_of_drains(alias: str, task: Any, living: Sequence[Any]) -> Iterator[Reason]:
+    """Yield the reason why a task of a queue that is handed over is still there."""
+    drains = [one for one in living if DRAIN_MARK in texts(one.task_names)]
+    facts = {"queue": task.queue_name}
+    if not any(task.queue_name in texts(one.queues) for one in drains):
+        text = _("Queue %(queue)s is handed over to another system, and no living drain serves it.")
+        command = f"manage.py rundrain --queue {shlex.quote(task.queue_name)}{_of(alias)}"
+        yield Reason("drain", text % facts, _("Start %(command)s") % {"command": command})
+    elif task.run_after is not None and task.run_after <= task.now:
+        text = _(
+            "Queue %(queue)s is handed over to another system, which has not taken the task yet."
+        )
+        lift = _("The log of its drains has the reason if the system takes nothing.")
+        yield Reason("drain", text % facts, lift)
 
 
 def _takes_last_chance(worker: Any, name: str) -> bool:

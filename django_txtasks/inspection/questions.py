@@ -21,7 +21,7 @@ from django_txtasks.inspection.full_lanes import full_lanes
 from django_txtasks.lifecycle import cleaners, names
 from django_txtasks.lifecycle.attempts import misfit_of_last
 from django_txtasks.lifecycle.buckets import paused_queues
-from django_txtasks.lifecycle.workers import texts
+from django_txtasks.lifecycle.workers import DRAIN_MARK, texts
 from django_txtasks.models import FinishedTask, Status, Task, TaskQuerySet, Worker
 from django_txtasks.schedules.status import status_of_schedules
 from django_txtasks.stats import by_cause
@@ -87,9 +87,26 @@ class View:
         return overdue.exclude(queue_name__in=paused_queues(self.alias))
 
     def unserved(self) -> models.QuerySet[Task]:
-        """Return due tasks of queues that no living worker serves, and that are not paused."""
+        """Return due tasks of queues that no living worker serves, and that are not paused or handed over."""
+        return self._without(*self.served(), *self.config.hand_over)
+
+    def undrained(self) -> models.QuerySet[Task]:
+        """Return due tasks of queues that are handed over, that no drain serves, and that are not paused."""
+        drained = {queue for one in self._alive() if _is_drain(one) for queue in texts(one.queues)}
+        return self._without(*drained).filter(queue_name__in=list(self.config.hand_over))
+
+    def _without(self, *queues: str) -> models.QuerySet[Task]:
         due = self.tasks.filter(status=Status.PENDING, run_after__lte=self.now)
-        return due.exclude(queue_name__in={*self.served(), *paused_queues(self.alias)})
+        return due.exclude(queue_name__in={*queues, *paused_queues(self.alias)})
+
+    def wrongly_served(self) -> list[str]:
+        """Return living workers that claim from queues which are handed over, as text for people."""
+        handed = self.config.hand_over.keys()
+        return [
+            f"{one} serves {', '.join(sorted(found))}"
+            for one in self._alive()
+            if not _is_drain(one) and (found := handed & texts(one.queues))
+        ]
 
     @cached_property
     def undeclared(self) -> names.Found:
@@ -98,12 +115,18 @@ class View:
 
     def served(self) -> list[str]:
         """Return the queues that at least one living worker serves."""
+        return sorted({queue for one in self._alive() for queue in texts(one.queues)})
+
+    def _alive(self) -> list[Worker]:
         silent = self.silent(1)
-        alive = [one for one in self.workers if not one.lost and one not in silent]
-        return sorted({queue for one in alive for queue in texts(one.queues)})
+        return [one for one in self.workers if not one.lost and one not in silent]
 
     def _silence(self, worker: Worker) -> float:
         return float((self.now - worker.seen_at).total_seconds())
+
+
+def _is_drain(worker: Worker) -> bool:
+    return DRAIN_MARK in texts(worker.task_names)
 
 
 class _JsonType(models.Func):
@@ -229,6 +252,20 @@ QUESTIONS = (
         "They wait for a worker that does not exist.",
         "Start one: manage.py runworkers, if need be with --queue. Check --exclude-queue of the running workers.",
         lambda view: view.unserved(),
+    ),
+    Question(
+        "overdue_undrained",
+        "due tasks in queues of TXTASKS['hand_over'] that no living drain serves",
+        "They wait for a drain that does not exist.",
+        "Start one: manage.py rundrain.",
+        lambda view: view.undrained(),
+    ),
+    Question(
+        "handed_and_served",
+        "workers that claim from queues of TXTASKS['hand_over']",
+        "They run the tasks that are there for another system. Their settings, or their release, are older.",
+        "Restart these workers. Use a new queue name when you hand over tasks.",
+        lambda view: view.wrongly_served(),
     ),
     Question(
         "overdue",

@@ -15,7 +15,7 @@ from django_txtasks.inspection.late import Late, all_buckets, late
 from django_txtasks.lifecycle import cleaners, names
 from django_txtasks.lifecycle.buckets import paused_queues
 from django_txtasks.lifecycle.turn import LOOP_MARK
-from django_txtasks.lifecycle.workers import texts
+from django_txtasks.lifecycle.workers import DRAIN_MARK, texts
 from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task, Worker
 from django_txtasks.progress import LAG, read_progress
 
@@ -64,6 +64,7 @@ class WorkerStatus:
         loops: living workers that run async tasks on an event loop. ``threads`` and ``running`` do not count them.
         async_slots, async_running: tasks that these loops take at a time, and tasks on them.
         lag: the most seconds by which one of these loops was late lately; 0 = it was not.
+        drains: living drains, which hand over tasks and run none; ``alive`` does not count them.
     """
 
     alive: int = 0
@@ -76,6 +77,7 @@ class WorkerStatus:
     async_slots: int = 0
     async_running: int = 0
     lag: float = 0.0
+    drains: int = 0
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,10 @@ def _workers(database: str) -> tuple[WorkerStatus, Counter[str]]:
     for worker in workers:
         is_silent = worker.is_silent(worker.now)
         state = "lost" if worker.lost else "silent" if is_silent else "alive"
+        if state == "alive" and DRAIN_MARK in texts(worker.task_names):
+            found["drains"] += 1
+            serving.update(texts(worker.queues))
+            continue
         found[state] += 1
         if state == "alive":
             found["listening"] += bool(worker.listening)

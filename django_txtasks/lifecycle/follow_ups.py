@@ -175,8 +175,9 @@ def _ways(config: Config) -> list[str]:
 
 def _notice(name: str, args: str, config: Config, delay: timedelta | None = None) -> NewTask:
     task_spec = specs.task_spec(name)
-    if task_spec["queue_name"] not in config.queues:
-        task_spec = {**task_spec, "queue_name": config.queues[0]}
+    queues = config.queues_of_workers or config.queues
+    if task_spec["queue_name"] not in queues:
+        task_spec = {**task_spec, "queue_name": queues[0]}
     return follow_up({**task_spec, "run_after": delay}, args=args)
 
 

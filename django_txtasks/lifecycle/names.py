@@ -22,7 +22,7 @@ from django_txtasks.database.places import asking, in_chunks
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.lifecycle import lane_buckets
 from django_txtasks.lifecycle.buckets import pending_priorities
-from django_txtasks.lifecycle.workers import texts_in
+from django_txtasks.lifecycle.workers import DRAIN_MARK, texts_in
 from django_txtasks.models import DatabaseNow, Worker
 
 MOST_ROWS, FEWEST_ROWS, MOST_ROWS_READ = 200, 20, 4_000
@@ -71,7 +71,7 @@ def declared(alias: str) -> dict[str, set[str] | None]:
     for worker in workers.only("seen_at", "lease")[:MAX_WORKERS]:
         if worker.is_silent(worker.now):
             continue
-        names = texts_in(worker.their_names)
+        names = texts_in(worker.their_names) - {DRAIN_MARK}  # a drain takes any name
         for queue in texts_in(worker.their_queues):
             others = found.get(queue, set())
             found[queue] = others | names if names and others is not None else None

@@ -153,7 +153,7 @@ def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
 def _cancel(alias: str, ended: Ended, *, keep: bool) -> FollowUps:
     """Move CLAIMED -> finished as cancelled, because the attempt was asked to stop and has stopped."""
     if keep:
-        errors = json.dumps(ended.attempt.errors_with({"at": _now(alias), **ended.error}))
+        errors = json.dumps(ended.attempt.errors_with({"at": now_text(alias), **ended.error}))
         _hit(alias, statements.NOTE_ERRORS, ended.attempt, errors=errors)
     ids = [ended.attempt.task_id]
     return finish_rows(alias, ids, Status.CLAIMED, Outcome.CANCELLED, keep=keep)
@@ -228,7 +228,7 @@ def note_late_finish(alias: str, attempt: Attempt) -> None:
                 "attempt": attempt.number,
                 "worker": str(attempt.worker),
                 "abandoned_at": lost[-1].get("at") if lost else None,
-                "finished_at": _now(alias),
+                "finished_at": now_text(alias),
             }
             execute(
                 alias,
@@ -242,7 +242,7 @@ def note_late_finish(alias: str, attempt: Attempt) -> None:
 def note_hook_error(alias: str, ended: Ended) -> None:
     """Note in a finished task's row that a commit hook of its transaction has failed."""
     task_id, number, worker = ended.attempt.fence
-    errors = ended.attempt.errors_with({"at": _now(alias), "after_commit": True, **ended.error})
+    errors = ended.attempt.errors_with({"at": now_text(alias), "after_commit": True, **ended.error})
     execute(
         alias,
         statements.NOTE_HOOK_ERROR,
@@ -323,7 +323,7 @@ def move(alias: str, ended: Ended, *, crashes: int = 1) -> None:
     changes: dict[str, Any] = {
         "failed": int(ended.counted is Counted.FAILURE),
         "crashed": crashes if ended.counted is Counted.CRASH else 0,
-        "errors": json.dumps(attempt.errors_with({"at": _now(alias), **ended.error})),
+        "errors": json.dumps(attempt.errors_with({"at": now_text(alias), **ended.error})),
         "cause": ended.cause,
     }
     if ended.arrow is Arrow.BURY:
@@ -344,12 +344,12 @@ def retry_together(alias: str, ended: Sequence[Ended]) -> int:
         ids=sorted(one.attempt.task_id for one in ended),
         attempt=attempt.number,
         worker=attempt.worker,
-        errors=json.dumps(attempt.errors_with({"at": _now(alias), **error})),
+        errors=json.dumps(attempt.errors_with({"at": now_text(alias), **error})),
         cause=ended[0].cause,
     )
 
 
-def _now(alias: str) -> str:
+def now_text(alias: str) -> str:
     """Return the time of the database's clock as text. Microseconds may be missing."""
     now = fetch_value(alias, statements.NOW)
     if isinstance(now, datetime):  # SQLite has text, to the millisecond

@@ -27,6 +27,9 @@ PAUSES, LANES = 1, 2
 PROTOCOL = LANES
 """Protocol version of this release, which is in its workers' rows."""
 
+DRAIN_MARK = "@drain"
+"""The only name in the row of a drain, which runs no task function: it hands over the rows of its queues."""
+
 
 class Beat(NamedTuple):
     """A beat that was written.

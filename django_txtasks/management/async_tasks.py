@@ -13,7 +13,7 @@ from django_txtasks.declarations import registry
 from django_txtasks.lifecycle.turn import Kind, Subscription
 from django_txtasks.management.probing import positive
 from django_txtasks.wording import counted
-from django_txtasks.worker.process.supervisor import Role
+from django_txtasks.worker.process.child import Role
 
 MOST = 10_000
 NO_NAME = ""

@@ -16,7 +16,9 @@ from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config
 from django_txtasks.enqueueing.commit_hints import notify_now
 from django_txtasks.lifecycle import cleaners
+from django_txtasks.management.console import signals_in_background, stop_signals
 from django_txtasks.wakeup import WakeUp
+from django_txtasks.worker.process.orders import obey
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
 
@@ -30,6 +32,15 @@ it if it arrives as that thread begins to wait, or in another thread.
 """
 
 Report = Callable[[str, "Counter[str]"], None]
+
+
+def clean(config: Config, aliases: Sequence[str], pipe: int | None) -> None:
+    """Clean in this process, until a signal, or an order through the pipe of its supervisor."""
+    loops = Cleaning(config, aliases)
+    if pipe is not None:
+        obey(pipe, loops.stop)
+    with stop_signals(loops.stop.request), signals_in_background(own_process=True):
+        loops.run()
 
 
 def report_to_log(alias: str, counts: Counter[str]) -> None:

@@ -1,11 +1,13 @@
-"""The options ``--processes`` and ``--threads`` of runworkers."""
+"""The options ``--processes``, ``--within`` and ``--threads`` of runworkers."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
+from django.core.management.base import CommandError
 from django.db import Error, connections
 
 from django_txtasks import signals
@@ -15,15 +17,67 @@ from django_txtasks.management.console import look_at
 from django_txtasks.management.probing import positive
 from django_txtasks.wording import counted
 from django_txtasks.worker.process.cpus import Cpus, cpus
+from django_txtasks.worker.process.scaling import Limits
 
 AUTO = "auto"
+LEAST_WITHIN, MOST_WITHIN = 2, 86_400
+"""Limits of ``--within`` in seconds. The load is looked at every 2 seconds."""
 SHARE_OF_CONNECTIONS = 3
 """``--processes auto`` warns if its workers may use more than one part in this number of ``max_connections``."""
 
 
-def processes(text: str) -> int | str:
-    """Parse ``--processes``: a whole number, or ``auto``; 0 = only an event loop, see ``async_tasks``."""
-    return AUTO if text == AUTO else 0 if text == "0" else positive(text)
+def processes(text: str) -> int | str | Limits:
+    """Parse ``--processes``: a whole number, ``auto``, or a range; 0 = only an event loop, see ``async_tasks``."""
+    least, dots, most = text.partition("..")
+    if not dots:
+        return AUTO if text == AUTO else 0 if text == "0" else positive(text)
+    limits = Limits(positive(least), positive(most))
+    if limits.least >= limits.most:
+        raise ArgumentTypeError(
+            f"{text!r} is no range: the second number must be the greater one, as in 1..8"
+        )
+    return limits
+
+
+def within(text: str) -> float:
+    """Parse ``--within``, a number of seconds of at least ``LEAST_WITHIN``."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not LEAST_WITHIN <= seconds <= MOST_WITHIN:
+        raise ArgumentTypeError(
+            f"{text!r} is not a number of seconds from {LEAST_WITHIN} to {MOST_WITHIN:,}"
+        )
+    return seconds
+
+
+def limits_of(options: dict[str, Any], *, has_parent: bool) -> Limits | None:
+    """Return the range of ``--processes``, if it is one; then ``options`` have the number to begin with.
+
+    Args:
+        has_parent: this process is a supervisor or has one.
+
+    Raises:
+        CommandError: other options contradict it.
+    """
+    limits, seconds = options["processes"], options["within"]
+    if not isinstance(limits, Limits):
+        if seconds is not None:
+            raise CommandError("--within is only for a range, such as --processes 1..8.")
+        return None
+    for option in ("batch", "max_tasks"):
+        if options[option]:
+            raise CommandError(
+                f"--{option.replace('_', '-')} ends processes when their work is done, so their number does not "
+                "follow the load. Give --processes a number."
+            )
+    if not has_parent:
+        raise CommandError(
+            "Only the command line starts processes. Without it, give --processes a number, not a range."
+        )
+    options["processes"] = limits.least
+    return limits if seconds is None else limits._replace(within=seconds)
 
 
 def threads(text: str) -> int:

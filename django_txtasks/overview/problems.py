@@ -88,6 +88,20 @@ _BEHIND = ngettext_lazy(
     "%(slots)s slots; if these are too few, start more workers.",
     "number",
 )
+_UNDRAINED = ngettext_lazy(
+    "No drain hands over queue %(queue)s. %(count)s task waits, the oldest for %(oldest)s. Start a drain: "
+    "manage.py rundrain --queue %(name)s.",
+    "No drain hands over queue %(queue)s. %(count)s tasks wait, the oldest for %(oldest)s. Start a drain: "
+    "manage.py rundrain --queue %(name)s.",
+    "number",
+)
+_NOT_TAKEN = ngettext_lazy(
+    "Queue %(queue)s is handed over too slowly: %(count)s task waits, the oldest for %(oldest)s. The log of its "
+    "drains has the reason if its target takes nothing.",
+    "Queue %(queue)s is handed over too slowly: %(count)s tasks wait, the oldest for %(oldest)s. The log of its "
+    "drains has the reason if its target takes nothing.",
+    "number",
+)
 _LANE = ngettext_lazy(
     "Lane %(lane)s is full (%(limits)s): %(count)s task waits. %(task)s has run in it for %(run)s.",
     "Lane %(lane)s is full (%(limits)s): %(count)s tasks wait. %(task)s has run in it for %(run)s.",
@@ -157,8 +171,8 @@ def problems_of(found: Overview) -> tuple[Problem, ...]:
 
 
 def _of_processes(found: Overview) -> Iterator[Problem]:
-    alive = [one for one in found.workers if one.is_alive]
-    if not alive:
+    alive = [one for one in found.workers if one.is_alive and not one.is_drain]
+    if not alive and get_config().queues_of_workers:
         yield Problem("no_worker", _NOBODY, {})
     if found.cleaners.trouble:
         yield Problem("no_cleaner", _NO_CLEANER, {"trouble": found.cleaners.trouble})
@@ -179,7 +193,12 @@ def _of_processes(found: Overview) -> Iterator[Problem]:
 
 
 def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
-    waits = {"queue": queue.name, "oldest": timedelta(seconds=queue.oldest), **_number(queue.due)}
+    waits = {
+        "queue": queue.name,
+        "name": shlex.quote(queue.name),
+        "oldest": timedelta(seconds=queue.oldest),
+        **_number(queue.due),
+    }
     if queue.pause is not None:
         if queue.due:
             reason = queue.pause.reason
@@ -187,9 +206,10 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
             since = timedelta(seconds=queue.pause.seconds)
             pause = {"by": queue.pause.by or "?", "pause": since, "why": why}
             yield Problem("paused_queue", _PAUSED, {**waits, **pause}, queue.name)
+    elif queue.name in get_config().hand_over:
+        yield from _of_handed(queue, found, waits)
     elif queue.due and not queue.workers and _is_sure(found):
-        name = shlex.quote(queue.name)
-        yield Problem("unserved_queue", _UNSERVED, {**waits, "name": name}, queue.name)
+        yield Problem("unserved_queue", _UNSERVED, waits, queue.name)
     elif queue.workers and queue.due and not queue.undeclared and waits["oldest"] > LATE_AFTER:
         used = _used_slots(queue, found)
         if used == queue.slots or not queue.in_lanes:
@@ -199,6 +219,16 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
         old = sorted(queue.undeclared)
         names = {"queue": queue.name, **_listed(old), "old": old[0]}
         yield Problem("undeclared_names", _UNDECLARED, names, queue.name)
+
+
+def _of_handed(queue: QueueFigures, found: Overview, waits: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the problem of a queue whose tasks are handed over."""
+    drains = [one for one in found.workers if one.is_drain and one.is_alive]
+    if queue.due and not any(queue.name in one.queues for one in drains):
+        if not found.has_more_workers:
+            yield Problem("undrained_queue", _UNDRAINED, waits, queue.name)
+    elif queue.due and LATE_AFTER < waits["oldest"]:
+        yield Problem("handed_slowly", _NOT_TAKEN, waits, queue.name, is_warning=True)
 
 
 def _is_sure(found: Overview) -> bool:

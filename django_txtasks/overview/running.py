@@ -13,7 +13,7 @@ from django.db.models.functions import Cast, Coalesce
 
 from django_txtasks.lifecycle import cleaners
 from django_txtasks.lifecycle.turn import LOOP_MARK
-from django_txtasks.lifecycle.workers import progress_at, texts_in
+from django_txtasks.lifecycle.workers import DRAIN_MARK, progress_at, texts_in
 from django_txtasks.models import DatabaseNow, Status, Task, Worker
 from django_txtasks.overview.counting import MOST, NONE, Count
 from django_txtasks.progress import Progress
@@ -72,6 +72,7 @@ class WorkerFigures:
         will: number of the last will that RabbitMQ holds; 0 = none.
         lease, age: its lease, and the time since its start, in seconds.
         is_loop: True if it runs async tasks on an event loop.
+        is_drain: True if it is a drain, which hands over rows and runs no task.
     """
 
     id: uuid.UUID
@@ -88,6 +89,7 @@ class WorkerFigures:
     will: int = 0
     lease: float = 0.0
     age: float = 0.0
+    is_drain: bool = False
 
     @property
     def is_alive(self) -> bool:
@@ -147,6 +149,7 @@ def workers(alias: str) -> list[WorkerFigures]:
         .annotate(now=DatabaseNow(), their_queues=Cast("queues", TextField()))
         .annotate(their_names=Cast("task_names", TextField()))
         .annotate(is_loop=Q(their_names__contains=LOOP_MARK))
+        .annotate(is_drain=Q(their_names__contains=DRAIN_MARK))
         .only(
             "host", "pid", "threads", "running", "lease", "lost", "seen_at", "suspected_at", "release",
             "listening", "will", "started_at",
@@ -201,6 +204,7 @@ def _worker(row: Any) -> WorkerFigures:
         will=row.will,
         lease=row.lease,
         age=max(0.0, (row.now - (row.started_at or row.now)).total_seconds()),
+        is_drain=bool(row.is_drain),
     )
 
 

@@ -24,7 +24,12 @@ from django.db import InterfaceError, OperationalError, connections
 from django_txtasks.conf import get_config
 from django_txtasks.database import sessions
 from django_txtasks.database.errors import text_of
-from django_txtasks.exceptions import ResultTimeout, ResultUnavailable, TaskFailed
+from django_txtasks.exceptions import (
+    HandedOver,
+    ResultTimeout,
+    ResultUnavailable,
+    TaskFailed,
+)
 from django_txtasks.models import GONE, Outcome
 from django_txtasks.results import task_states
 from django_txtasks.results.task_states import End
@@ -284,6 +289,10 @@ def _result(task_id: uuid.UUID, end: End) -> Any:
 def _raise(task_id: uuid.UUID, end: End) -> NoReturn:
     if end.state == GONE:
         raise no_row(task_id)
+    if end.state == Outcome.HANDED:
+        raise HandedOver(
+            f"Task {task_id} was handed over to another system (TXTASKS['hand_over']), which has its result."
+        )
     last = end.errors[-1] if end.errors else {}
     why = f": {last.get('type')}: {last.get('message')}" if last else ""
     raise TaskFailed(f"Task {task_id} is {end.state}{why}", state=end.state, errors=end.errors)

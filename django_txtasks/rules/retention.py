@@ -11,7 +11,7 @@ from django_txtasks.exceptions import ConfigError
 
 OTHERS = "*"
 """Key for all queues that are not named, or for all outcomes that are not named."""
-OUTCOMES = ("succeeded", "cancelled", "discarded", "expired", "merged")
+OUTCOMES = ("succeeded", "cancelled", "discarded", "expired", "merged", "handed")
 """The values of ``models.Outcome``."""
 
 Age = timedelta | None

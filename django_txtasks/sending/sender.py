@@ -11,7 +11,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from django_txtasks.sending.buffer import HintBuffer, Packed
 from django_txtasks.sending.lock import BriefLock
@@ -227,7 +227,15 @@ def _refuse_before_a_blind_fork() -> None:
         )
 
 
-Sender = TypeVar("Sender", bound=HintSender)
+class _Closable(Protocol):
+    """A sender whose thread ends when it is asked to."""
+
+    def ask_to_close(self) -> None: ...
+
+    def join(self, seconds: float) -> None: ...
+
+
+Sender = TypeVar("Sender", bound=_Closable)
 
 
 class _OfOneProcess(Generic[Sender]):

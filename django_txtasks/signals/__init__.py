@@ -407,6 +407,37 @@ worker_stopping = LogSignal(
     "running",
 )
 worker_stopped = LogSignal(logging.INFO, "Worker %s stopped. Tasks started: %s.", "worker", "count")
+drain_started = LogSignal(
+    logging.INFO,
+    "Drain %s started: it hands over the queues %s of %r.",
+    "worker",
+    "queues",
+    "database",
+)
+drain_stopped = LogSignal(
+    logging.INFO, "Drain %s of %r stopped. Tasks handed over: %s.", "worker", "database", "count"
+)
+tasks_handed = LogSignal(
+    logging.DEBUG, "Tasks of queue %s handed over: %s, in %.2f s.", "queue", "count", "seconds"
+)
+tasks_postponed = LogSignal(
+    logging.WARNING,
+    "Tasks of queue %s that its target did not take: %s; they are due again later. One of them is %s: %s",
+    "queue",
+    "count",
+    "task_id",
+    "error",
+)
+target_away = LogSignal(
+    logging.WARNING,
+    "The target of queue %s takes nothing, and its tasks wait: %s The next try is in %.1f s.",
+    "queue",
+    "error",
+    "delay",
+)
+target_back = LogSignal(
+    logging.WARNING, "The target of queue %s takes tasks again, after %.1f s.", "queue", "seconds"
+)
 queue_paused = LogSignal(
     logging.WARNING,
     "Queue %s of %r was paused by %s (%s): none of its tasks starts until a person resumes it, in the admin or by "
@@ -613,6 +644,28 @@ cleaner_started = LogSignal(
 )  # fmt: skip
 cleaner_stopped = LogSignal(logging.INFO, "Cleaner of '%s' stopped.", "database")
 cleaned = LogSignal(logging.INFO, "Cleaner of '%s': %s.", "database", "done")
+intake_started = LogSignal(
+    logging.INFO,
+    "Intake of RabbitMQ's queue %s at %s started: its messages become tasks in database '%s'.",
+    "queue", "broker", "database",
+)  # fmt: skip
+intake_stopped = LogSignal(logging.INFO, "Intake of queue %s stopped.", "queue")
+messages_taken = LogSignal(
+    logging.INFO,
+    "Intake of queue %s took %d messages: %d new tasks in database '%s'.",
+    "queue", "count", "new", "database",
+)  # fmt: skip
+messages_refused = LogSignal(
+    logging.WARNING,
+    "Intake of queue %s refused %d messages and sent them to the %s, each with its reason. The first one: %s.",
+    "queue", "count", "place", "reason",
+)  # fmt: skip
+refusals_unsent = LogSignal(
+    logging.ERROR,
+    "Intake of queue %s cannot send %d refused messages to the %s: %s. They stay in the queue, and it tries again "
+    "every few seconds.",
+    "queue", "count", "place", "error",
+)  # fmt: skip
 figures_not_written = LogSignal(
     logging.WARNING,
     "Worker %s could not write its figures, and tries again in %.0f s. Tasks are not affected: %s",
@@ -698,6 +751,18 @@ sessions_near_limit = LogSignal(
     "Supervisor: the number of sessions that the workers of --processes auto may open is %s in database '%s'. "
     "That is more than a third of its max_connections (%s). Give --processes a number, or raise max_connections.",
     "count", "database", "most",
+)  # fmt: skip
+processes_added = LogSignal(
+    logging.INFO,
+    "Supervisor: starts more worker processes for database '%s': %d, then there are %d. The oldest task has "
+    "waited for %.1f s, and the queues need %d threads.",
+    "database", "count", "total", "oldest", "wanted",
+)  # fmt: skip
+process_retired = LogSignal(
+    logging.INFO,
+    "Supervisor: worker process %s of database '%s' takes nothing more and ends after its last task, because "
+    "fewer processes have been enough for two minutes. Others: %d. The queues need %d threads.",
+    "pid", "database", "total", "wanted",
 )  # fmt: skip
 child_started = LogSignal(logging.INFO, "Supervisor: started %s process %s.", "role", "pid")
 child_died = LogSignal(

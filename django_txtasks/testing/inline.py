@@ -126,7 +126,7 @@ def _run_all(
 ) -> list[RanTask]:
     config = get_config()
     brakes.pop(using, None)  # deaths in other tests must not hold back notices in this one
-    names = list(queues or config.queues)
+    names = list(queues or config.queues_of_workers)
     subscription = Subscription(using, tuple(names), tuple(registry.names()))
     worker = workers.register(using, queues=names, threads=1, listening=None, lease=config.lease)
     ran: list[RanTask] = []

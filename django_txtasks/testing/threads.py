@@ -86,7 +86,9 @@ def worker(
         )
     brakes.pop(using, None)  # deaths in other tests must not hold back notices in this one
     config = _without_broker(get_config())
-    thread, stop, failures = _start(config, using, list(queues or config.queues), threads)
+    thread, stop, failures = _start(
+        config, using, list(queues or config.queues_of_workers), threads
+    )
     try:
         yield TestWorker(using, thread, failures)
     finally:

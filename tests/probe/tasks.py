@@ -56,6 +56,16 @@ def mail(key="mail"):
     ran(key)
 
 
+@task(intake=True, atomic=True)
+def taken(key, more=None):
+    ran(key)
+
+
+@task(intake=True, priority=7, once_for=3600)
+def taken_first(key):
+    ran(key)
+
+
 @task
 def give(value):
     return value

@@ -101,7 +101,9 @@ def worker(one: WorkerFigures, links: Links) -> ShownWorker:
         figures=one,
         url=links.page("worker_change", one.id),
         queues=shown.line(", ".join(one.queues), 80),
-        load=_("%(running)s of %(slots)s")
+        load=_("drain")
+        if one.is_drain
+        else _("%(running)s of %(slots)s")
         % {"running": number(one.running), "slots": number(one.slots)},
         percent=round(100 * one.share),
         seen=exact(one.seen),

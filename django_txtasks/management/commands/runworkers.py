@@ -36,9 +36,17 @@ from django_txtasks.management.console import (
     stop_signals,
 )
 from django_txtasks.management.probing import liveness_at, positive, probe_options, probes_at
-from django_txtasks.management.processes import AUTO, for_each_database, processes, threads
+from django_txtasks.management.processes import (
+    AUTO,
+    for_each_database,
+    limits_of,
+    processes,
+    threads,
+    within,
+)
 from django_txtasks.wording import in_english
 from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.process.child import Assignment, Forked, Role
 from django_txtasks.worker.process.orders import (
     end_soon,
     obey,
@@ -47,13 +55,9 @@ from django_txtasks.worker.process.orders import (
 )
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.recycling import EXIT_CODE, RecyclePolicy
+from django_txtasks.worker.process.scaling import Limits, ProcessScaler
 from django_txtasks.worker.process.shutdown import Shutdown
-from django_txtasks.worker.process.supervisor import (
-    Assignment,
-    Forked,
-    Role,
-    Supervisor,
-)
+from django_txtasks.worker.process.supervisor import Supervisor
 from django_txtasks.worker.worker import Exit, Worker
 
 OWN_NAMES = (bulk.NAME, "django_txtasks.notices.")
@@ -95,16 +99,20 @@ class Command(BaseCommand):
         if options["processes"] == AUTO:
             chosen = for_each_database(config, aliases, options["threads"]) if supervises else 1
             options["processes"] = chosen
-        parts = split(task_names, options, has_parent=supervises or pipe is not None)
-        _refuse_contradictions(aliases, options, parts)
+        has_parent = supervises or pipe is not None
+        limits = limits_of(options, has_parent=has_parent)
+        parts = split(task_names, options, has_parent=has_parent)
+        _refuse_contradictions(aliases, options, parts, limits)
         work = Assignment((), aliases, Role(options["child_role"]), options["max_tasks"])
         if supervises:
-            child = self._supervise(config, aliases, options, parts)
+            scalers = [
+                _scaler(alias, limits, queues, options, parts) for alias in aliases if limits
+            ]
+            child = self._supervise(config, aliases, options, parts, scalers)
             if child is None:
                 return
             work, pipe = child.assignment, child.pipe
-        if work.role is Role.CLEANER:
-            self._clean(config, work.aliases, pipe)
+        if _has_done_other_work(config, work, pipe):
             return
         subscription = parts.subscription(_only(work.aliases), queues, work.role)
         inbox = HintInbox()
@@ -117,16 +125,6 @@ class Command(BaseCommand):
             signals_in_background(own_process=self._called_from_command_line),
         ):
             self._work(config, subscription, inbox, stop, {**options, "max_tasks": work.max_tasks})
-
-    def _clean(self, config: Config, aliases: Sequence[str], pipe: int | None) -> None:
-        """Clean in this process."""
-        from django_txtasks.management.cleaning import Cleaning
-
-        loops = Cleaning(config, aliases)
-        if pipe is not None:
-            obey(pipe, loops.stop)
-        with stop_signals(loops.stop.request), signals_in_background(own_process=True):
-            loops.run()
 
     def _work(
         self,
@@ -175,7 +173,12 @@ class Command(BaseCommand):
         raise CommandError("Tasks were cut short.")
 
     def _supervise(
-        self, config: Config, aliases: list[str], options: dict[str, Any], parts: Split
+        self,
+        config: Config,
+        aliases: list[str],
+        options: dict[str, Any],
+        parts: Split,
+        scalers: Sequence[ProcessScaler],
     ) -> Forked | None:
         """Run this command in child processes, ``--processes`` for each database, until they have ended.
 
@@ -198,6 +201,7 @@ class Command(BaseCommand):
             may_fork=True,
             parent=pipe_of_parent(),
             when_started=parts.tell,
+            scalers=scalers,
         )
         if not options["reload"]:
             _import_for_children(config, aliases, parts)
@@ -214,7 +218,24 @@ class Command(BaseCommand):
         return None
 
 
-def _refuse_contradictions(aliases: list[str], options: dict[str, Any], parts: Split) -> None:
+def _has_done_other_work(config: Config, work: Assignment, pipe: int | None) -> bool:
+    """Return False at once if this process runs tasks; else do its work until it is told to stop."""
+    if work.role is Role.CLEANER:
+        from django_txtasks.management.cleaning import clean
+
+        clean(config, work.aliases, pipe)
+        return True
+    if work.role is Role.WATCHER:
+        from django_txtasks.management.watching import watch_for_supervisor
+
+        watch_for_supervisor(_only(work.aliases), pipe)
+        return True
+    return False
+
+
+def _refuse_contradictions(
+    aliases: list[str], options: dict[str, Any], parts: Split, limits: Limits | None
+) -> None:
     """Raise CommandError for options that contradict each other, or that this project cannot serve."""
     if options["max_tasks"] and (options["max_tasks_per_process"] or options["max_rss"]):
         raise CommandError(
@@ -224,11 +245,12 @@ def _refuse_contradictions(aliases: list[str], options: dict[str, Any], parts: S
     for alias in aliases:
         if trouble := checks.pool_is_too_small(alias, options["threads"]):
             raise CommandError(f"{trouble} Or give runworkers fewer --threads.")
-    count, is_child = len(parts.roles()) * len(aliases), options["child_of_database"]
+    of_each = len(parts.roles()) + (limits.most - limits.least if limits else 0)
+    count, is_child = of_each * len(aliases), options["child_of_database"]
     if not is_child and count > 1 and (options["liveness_file"] or options["probe_port"]):
         raise CommandError(
             "--liveness-file and --probe-port describe one worker process, but this command would start "
-            f"{count}. Start one command for each process."
+            f"{'up to ' if limits else ''}{count}. Start one command for each process."
         )
     if all(name.startswith(OWN_NAMES) for name in registry.names()):
         raise CommandError(
@@ -272,6 +294,16 @@ def _cleaner(aliases: Sequence[str]) -> Assignment:
     return Assignment(command, aliases, Role.CLEANER)
 
 
+def _scaler(
+    alias: str, limits: Limits, queues: Sequence[str], options: dict[str, Any], parts: Split
+) -> ProcessScaler:
+    """Return what changes the number of worker processes of one database."""
+    worker = _workers(alias, options, parts)[0]
+    command = [*worker.command[:-1], f"--child-role={Role.WATCHER.value}"]
+    watcher = Assignment(command, [alias], Role.WATCHER)
+    return ProcessScaler(limits, worker, watcher, queues=queues, threads=options["threads"])
+
+
 def _workers(alias: str, options: dict[str, Any], parts: Split) -> list[Assignment]:
     """Return the assignments of the workers of one database."""
     command = [*get_child_arguments(), "--skip-checks", f"--child-of-database={alias}"]
@@ -308,7 +340,18 @@ def _queues(config: Config, wanted: list[str] | None, excluded: list[str]) -> li
         if name not in config.queues:
             known = ", ".join(map(repr, config.queues))
             raise CommandError(f"Queue {name!r} is unknown: TXTASKS['queues'] has {known}.")
-    queues = [name for name in wanted or config.queues if name not in excluded]
+    for name in wanted or ():
+        if name in config.hand_over:
+            raise CommandError(
+                f"Queue {name!r} is in TXTASKS['hand_over']: its tasks are for another system. Serve it by "
+                f"manage.py rundrain --queue {name}."
+            )
+    ours = config.queues_of_workers
+    if not ours:
+        raise CommandError(
+            "All queues are in TXTASKS['hand_over'], so there is none for workers. Add one to TXTASKS['queues']."
+        )
+    queues = [name for name in wanted or ours if name not in excluded]
     if not queues:
         raise CommandError("--exclude-queue leaves no queue to serve.")
     return list(dict.fromkeys(queues))
@@ -378,7 +421,14 @@ def _options_of_a_worker(parser: ArgumentParser) -> None:
         type=processes,
         default=1,
         metavar="N",
-        help="Worker processes for each database (1); auto = one for each CPU that this process may use.",
+        help="Worker processes for each database (1); auto = one for each CPU that this process may use; "
+        "1..8 = as many as the load needs, within these limits.",
+    )
+    parser.add_argument(
+        "--within",
+        type=within,
+        metavar="SECONDS",
+        help="With a range of --processes: time within which a task should start (30).",
     )
 
     parser.add_argument(

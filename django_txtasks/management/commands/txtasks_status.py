@@ -234,6 +234,8 @@ def _shown(now: Snapshot) -> list[str]:
             f"Async tasks: {workers.async_running} of {workers.async_slots} on "
             f"{counted(workers.loops, 'event loop')}{lag}."
         )
+    if workers.drains:
+        lines.append(f"Drains: {workers.drains} alive.")
     if not now.cleaners.trouble:
         lines.append(_cleaners(now.cleaners))
     if now.finished is not None:

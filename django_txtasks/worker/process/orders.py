@@ -1,6 +1,7 @@
 """Orders of a supervisor, as its child processes read them from a pipe.
 
-``s`` = stop, ``k`` = stop now. The end of the pipe means that the supervisor is gone, which is an order to stop,
+``s`` = stop, ``k`` = stop now, ``r`` = retire: take nothing more, and end when the last task has ended, without a
+grace. The end of the pipe means that the supervisor is gone, which is an order to stop,
 too. A pipe has one reader in each process: a second one would take bytes that the first one waits for.
 
 A supervisor that a web server has started has a pipe, too. Its end means that the web server is gone. The
@@ -58,7 +59,10 @@ def _listen(pipe: int, stop: Shutdown) -> None:
     will_end = False
     with os.fdopen(pipe, "rb", buffering=0) as orders:
         while (order := orders.read(1)) != b"k":
-            if not stop.asked:  # a signal may have come first
+            if order == b"r":
+                stop.retire("fewer processes are enough")
+                continue
+            if not stop.is_urgent:  # a signal may have come first
                 stop.request(why="its supervisor says so" if order else "its supervisor is gone")
             if not will_end:
                 will_end = True

@@ -25,6 +25,7 @@ class Shutdown:
     def __init__(self, grace: float, wake: Callable[[], None]) -> None:
         self._grace, self._wake = grace, wake
         self._since: float | None = None
+        self._retires = False
         self.forced = False
         self.why = "it was told to"
 
@@ -38,6 +39,11 @@ class Shutdown:
             self.forced = True
         self._wake()
 
+    def retire(self, why: str) -> None:
+        """End claims, and let running tasks take all the time that they need: ``grace`` does not begin."""
+        self.why, self._retires = why, True
+        self._wake()
+
     def force(self) -> None:
         """Stop now."""
         self._since = self._since or time.monotonic()
@@ -47,6 +53,11 @@ class Shutdown:
     @property
     def asked(self) -> bool:
         """True if nothing more should be claimed."""
+        return self._retires or self._since is not None
+
+    @property
+    def is_urgent(self) -> bool:
+        """True if ``grace`` has begun."""
         return self._since is not None
 
     @property

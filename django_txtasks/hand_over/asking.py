@@ -1,0 +1,66 @@
+"""One call of a target, and its answers, whatever the target does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from django_txtasks.database.errors import text_of
+from django_txtasks.exceptions import Away, Refused
+from django_txtasks.hand_over.rows import Row
+from django_txtasks.hand_over.target import Answers, Target
+
+
+def ask(target: Target, rows: Sequence[Row], until: float, *, ordered: bool) -> Answers:
+    """Send rows to the target until that time by ``time.monotonic()``, and return its answers.
+
+    If one row breaks the call, so that the answers to the others are unknown, the rows without an answer are sent
+    one by one. A row that breaks its call alone is postponed.
+    """
+    answers = _send(target, rows, until)
+    if answers.broken:
+        _one_by_one(target, [row for row in rows if row.id not in answers.known], until, answers)
+    return _in_order(rows, answers) if ordered else answers
+
+
+def _one_by_one(target: Target, rows: Sequence[Row], until: float, answers: Answers) -> None:
+    reason = answers.broken
+    for row in rows:
+        if time.monotonic() >= until:
+            break
+        one = Answers(broken=reason) if len(rows) == 1 else _send(target, [row], until)
+        answers.add(one)
+        if one.away:
+            break
+        if one.broken:
+            answers.postponed[row.id] = one.broken
+
+
+def _in_order(rows: Sequence[Row], answers: Answers) -> Answers:
+    """Return the answers up to the first row that was not taken. The queue stops there until it goes."""
+    kept = Answers(away=answers.away)
+    for row in rows:
+        if row.id in answers.taken:
+            kept.taken.add(row.id)
+        elif row.id in answers.refused:
+            kept.refused[row.id] = answers.refused[row.id]
+        else:
+            reason = answers.postponed.get(row.id) or answers.broken or "it has no answer"
+            kept.away = (
+                answers.away or f"the queue is ordered, and task {row.id} is not taken: {reason}"
+            )
+            break
+    return kept
+
+
+def _send(target: Target, rows: Sequence[Row], until: float) -> Answers:
+    try:
+        return target.send(rows, until)
+    except Away as error:
+        return Answers(away=str(error))
+    except Refused as error:
+        if len(rows) > 1:
+            return Answers(broken=str(error))
+        return Answers(refused={rows[0].id: str(error)})
+    except Exception as error:  # an error of the target must not end the drain
+        return Answers(broken=text_of(error))

@@ -1,0 +1,183 @@
+"""The loop of one queue that is handed over: pass after pass, until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import timedelta
+
+from django.db import DatabaseError, InterfaceError, connections, reset_queries
+
+from django_txtasks import signals
+from django_txtasks.conf import Config
+from django_txtasks.database import sessions
+from django_txtasks.database.errors import is_in_the_way, is_repeatable, text_of
+from django_txtasks.exceptions import Away
+from django_txtasks.hand_over.passes import Passed, Passes
+from django_txtasks.hand_over.target import Target
+from django_txtasks.rules.retry import backoff
+from django_txtasks.signals.outage import Outage
+from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.process.probes import Liveness
+from django_txtasks.worker.process.shutdown import Shutdown
+
+MOST_ROWS = 500
+"""Number of rows in one pass."""
+SLOW_SECONDS, QUICK_SECONDS = 1.0, 0.5
+"""Seconds of a pass after which the next one has half as many rows, and below which it has twice as many."""
+REST_SECONDS = 1.0
+"""Pause after a pass that has handed over none of its rows."""
+FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 1.0, 30.0
+"""First and longest pause, in seconds, while the target cannot be reached."""
+TELL_EVERY_SECONDS = 60.0
+"""Seconds between two warnings about postponed rows."""
+DATABASE_SECONDS = 5.0
+"""Longest pause after a failure of the database."""
+
+
+class Drain:
+    """Hands over the rows of one queue of one database.
+
+    Args:
+        target: gets the rows.
+        stop: requests to stop.
+        until_idle: end when nothing is due.
+
+    Attributes:
+        inbox: the loop waits on it. It may have a source of hints.
+        liveness: the answers for probes. The drain is ready if a pass has ended lately.
+        handed: number of rows that were handed over.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        alias: str,
+        queue: str,
+        target: Target,
+        *,
+        stop: Shutdown,
+        until_idle: bool = False,
+    ) -> None:
+        self._config, self.alias, self.queue, self._target = config, alias, queue, target
+        self._stop, self._until_idle = stop, until_idle
+        self._is_ordered = config.hand_over[queue].ordered
+        self._passes = Passes(config, alias, queue, target)
+        self.inbox = HintInbox()
+        self.liveness = Liveness(
+            config.lease, unready="no pass has ended for a lease; the log says why"
+        )
+        self._outage = Outage(alias, lambda: f"Drain of queue {queue}")
+        self._size, self._failures = MOST_ROWS, 0
+        self._away_since: float | None = None
+        self._away_count, self._told_at = 0, float("-inf")
+        self.handed = 0
+
+    def run(self) -> None:
+        """Hand over until told to stop, or, with ``until_idle``, until nothing is due."""
+        pause: float | None = 0.0
+        try:
+            while pause is not None and not self._stop.asked:
+                self.inbox.wait(pause)
+                self.liveness.turned()
+                if not self._stop.asked:
+                    pause = self._turn()
+                reset_queries()
+        finally:
+            self._target.close()
+            sessions.close_dedicated(self.alias)
+            connections.close_all()
+
+    def _turn(self) -> float | None:
+        """Make one pass. Return the seconds until the next one; None = it was the last one."""
+        try:
+            self._target.look_after()
+        except Away as error:
+            return self._is_away(str(error))
+        try:
+            passed = self._passes.take(self._size)
+        except (DatabaseError, InterfaceError) as error:
+            return self._has_failed(error)
+        self._failures = 0
+        self._outage.succeeded()
+        self.liveness.wrote()
+        self.inbox.scanned(filled=not passed.is_all)
+        self._adapt(passed)
+        return self._after(passed)
+
+    def _after(self, passed: Passed) -> float | None:
+        answers = passed.answers
+        self.handed += len(answers.taken)
+        if answers.taken:
+            signals.tasks_handed.emit(
+                count=len(answers.taken), queue=self.queue, seconds=passed.seconds
+            )
+        if answers.postponed:
+            self._tell_postponed(answers.postponed)
+        if answers.away:
+            return self._is_away(answers.away)
+        self._is_back()
+        if passed.rows:
+            return 0.0 if answers.taken or answers.refused else REST_SECONDS
+        if not passed.is_all:
+            return 0.0
+        return None if self._until_idle else self._config.poll_interval.total_seconds()
+
+    def _adapt(self, passed: Passed) -> None:
+        if passed.seconds > SLOW_SECONDS:
+            self._size = max(1, self._size // 2)
+        elif passed.seconds < QUICK_SECONDS and passed.rows:
+            self._size = min(MOST_ROWS, self._size * 2)
+
+    def _is_away(self, reason: str) -> float:
+        """Tell once that the target cannot be reached. Return the seconds to wait."""
+        self._away_count += 1
+        delay = _delay(self._away_count, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
+        is_news = self._away_since is None
+        if self._away_since is None:
+            self._away_since = time.monotonic()
+        signals.target_away.emit(
+            level=logging.WARNING if is_news else logging.DEBUG,
+            queue=self.queue,
+            error=reason,
+            delay=delay,
+        )
+        return delay
+
+    def _is_back(self) -> None:
+        if self._away_since is not None:
+            seconds = time.monotonic() - self._away_since
+            signals.target_back.emit(queue=self.queue, seconds=seconds)
+        self._away_since, self._away_count = None, 0
+
+    def _has_failed(self, error: Exception) -> float:
+        if self._is_ordered and is_in_the_way(error):  # another drain is at work
+            self.liveness.wrote()
+            return 0.0
+        self._failures += 1
+        delay = 0.0 if self._failures == 1 else _delay(self._failures, 0.1, DATABASE_SECONDS)
+        self._outage.failed(text_of(error), delay)
+        if not is_repeatable(error):
+            sessions.close(connections[self.alias])
+        return delay
+
+    def _tell_postponed(self, postponed: Mapping[uuid.UUID, str]) -> None:
+        now = time.monotonic()
+        is_news = now >= self._told_at + TELL_EVERY_SECONDS
+        self._told_at = now if is_news else self._told_at
+        task_id, reason = next(iter(postponed.items()))
+        signals.tasks_postponed.emit(
+            level=logging.WARNING if is_news else logging.DEBUG,
+            count=len(postponed),
+            queue=self.queue,
+            task_id=task_id,
+            error=reason,
+        )
+
+
+def _delay(count: int, base: float, ceiling: float) -> float:
+    return backoff(
+        count, base=timedelta(seconds=base), ceiling=timedelta(seconds=ceiling)
+    ).total_seconds()

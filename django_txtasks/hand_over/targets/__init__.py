@@ -1,0 +1,36 @@
+"""The targets of ``TXTASKS["hand_over"]``."""
+
+from __future__ import annotations
+
+from django.utils.module_loading import import_string
+
+from django_txtasks.conf import Config
+from django_txtasks.exceptions import ConfigError
+from django_txtasks.hand_over.target import Target
+from django_txtasks.hand_over.targets.functions import FunctionTarget
+
+
+def target_of(config: Config, queue: str) -> Target:
+    """Return the target of a queue that is handed over.
+
+    Raises:
+        ConfigError: the setting names no object that can be a target.
+    """
+    entry, where = config.hand_over[queue], f"TXTASKS['hand_over'][{queue!r}]"
+    if entry.exchange is not None:
+        from django_txtasks.hand_over.targets.exchanges import ExchangeTarget  # imports pika
+
+        return ExchangeTarget(config, entry.exchange, ordered=entry.ordered)
+    try:
+        found = import_string(entry.to) if isinstance(entry.to, str) else entry.to
+    except ImportError as error:
+        raise ConfigError(f"{where} is {entry.to!r}, which cannot be imported: {error}") from error
+    if hasattr(found, "txtasks_target"):
+        target: Target = found.txtasks_target(queue, ordered=entry.ordered)
+        return target
+    if callable(found):
+        return FunctionTarget(found, queue, ordered=entry.ordered)
+    raise ConfigError(
+        f"{where} is {entry.to!r}, a {type(found).__name__}: name a function, or an app whose class is "
+        "django_txtasks.contrib.celery.Celery."
+    )

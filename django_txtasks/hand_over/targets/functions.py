@@ -1,0 +1,121 @@
+"""A function of the project as a target: it gets rows, and returns a reason for each row that it has not taken."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from django.db import close_old_connections, connections
+
+from django_txtasks.database.errors import text_of
+from django_txtasks.exceptions import Away, Refused
+from django_txtasks.hand_over.rows import Row
+from django_txtasks.hand_over.target import Answers
+
+CALL_SECONDS = 10.0
+"""Longest time of one call. The rows are locked meanwhile."""
+
+
+class FunctionTarget:
+    """Calls a function with a list of rows, in a thread with database sessions of its own.
+
+    What the function writes to a database is committed by the function, not by the drain.
+
+    Args:
+        function: takes a list of ``Row``, and returns None, or ``{id: reason}`` of the rows that it has not taken.
+            A reason is text, or ``Refused`` for a row that it can never take.
+    """
+
+    def __init__(
+        self, function: Callable[[list[Row]], Any], name: str, *, ordered: bool = False
+    ) -> None:
+        self._function, self._name, self.ordered = function, name, ordered
+        self._caller: _Caller | None = None
+
+    def look_after(self) -> None:
+        """Refuse to call the function while an earlier call has not returned.
+
+        Raises:
+            Away: it has not.
+        """
+        if self._caller is not None and self._caller.is_busy:
+            raise Away(f"the call of its function has not returned after {CALL_SECONDS:g} s")
+
+    def send(self, rows: Sequence[Row], until: float) -> Answers:
+        """Call the function with these rows; see ``Target``."""
+        if self._caller is None:
+            self._caller = _Caller(self._function, f"txtasks-hand-over-{self._name}")
+        seconds = min(CALL_SECONDS, until - time.monotonic())
+        try:
+            said = self._caller.call(list(rows), seconds)
+        except OSError as error:  # of a network or a time limit
+            return Answers(away=text_of(error))
+        return _read(said, rows)
+
+    def close(self) -> None:
+        """End the thread, without waiting for a call that has not returned."""
+        caller, self._caller = self._caller, None
+        if caller is not None:
+            caller.end()
+
+
+def _read(said: Any, rows: Sequence[Row]) -> Answers:
+    """Return the answers in the value that the function has returned."""
+    left = {} if said is None else said
+    if not isinstance(left, Mapping):
+        raise TypeError(f"the function returned {said!r:.200}; return None or {{id: reason}}")
+    known = {row.id for row in rows}
+    if unknown := [one for one in left if one not in known]:
+        raise TypeError(f"the function returned {unknown[0]!r:.200}, which is the id of no row")
+    refused = {one: str(why) for one, why in left.items() if isinstance(why, Refused)}
+    postponed = {one: str(why) for one, why in left.items() if one not in refused}
+    return Answers(taken=known - left.keys(), postponed=postponed, refused=refused)
+
+
+class _Caller:
+    """A thread that calls the function. It may be stuck in it, and then keeps no process from ending."""
+
+    def __init__(self, function: Callable[[list[Row]], Any], name: str) -> None:
+        self._function = function
+        self._asked: queue.SimpleQueue[tuple[list[Row], queue.SimpleQueue[Any]] | None] = (
+            queue.SimpleQueue()
+        )
+        self.is_busy = False
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def call(self, rows: list[Row], seconds: float) -> Any:
+        """Return the value of the function, or raise its error.
+
+        Raises:
+            Away: it has not returned in time.
+        """
+        answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.is_busy = True
+        self._asked.put((rows, answer))
+        try:
+            said, error = answer.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            raise Away(f"its function has not returned within {seconds:.1f} s") from None
+        if error is not None:
+            raise error
+        return said
+
+    def end(self) -> None:
+        """Let the thread end after its present call."""
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            rows, answer = asked
+            close_old_connections()
+            result: tuple[Any, Exception | None]
+            try:
+                result = self._function(rows), None
+            except Exception as error:
+                result = None, error
+            self.is_busy = False
+            answer.put(result)
+        connections.close_all()

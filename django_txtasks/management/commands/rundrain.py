@@ -1,0 +1,85 @@
+"""manage.py rundrain"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from django_txtasks.conf import Config, get_config
+from django_txtasks.exceptions import ConfigError
+from django_txtasks.hand_over.process import DrainProcess
+from django_txtasks.management.console import (
+    CHECKS,
+    database_option,
+    end_process,
+    log_json_option,
+    served,
+    show_log,
+    signals_in_background,
+    stop_signals,
+)
+from django_txtasks.management.probing import liveness_at, probe_options, probes_at
+from django_txtasks.worker.process.probes import LivenessOfAll
+
+
+class Command(BaseCommand):
+    """Exit codes: 0 stopped as told, or nothing is due with ``--batch``; 1 not started, or cut short."""
+
+    requires_system_checks = CHECKS
+    _called_from_command_line: bool  # Django sets it
+    help = (
+        "Hands over the tasks of queues in TXTASKS['hand_over'] to other systems. Run one or more."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--queue",
+            action="append",
+            metavar="Q",
+            help="Hand over this queue (may be repeated). Default: all of TXTASKS['hand_over'].",
+        )
+        parser.add_argument("--batch", action="store_true", help="End when nothing is due.")
+        probe_options(parser)
+        database_option(parser, "Hand over the tasks")
+        log_json_option(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        show_log(options["verbosity"], as_json=options["log_json"])
+        config = get_config()
+        queues = _queues(config, options["queue"])
+        aliases = served(options["databases"])
+        try:
+            process = DrainProcess(config, aliases, queues, until_idle=options["batch"])
+        except ConfigError as error:
+            raise CommandError(str(error)) from None
+        file, port = options["liveness_file"], options["probe_port"]
+        together = liveness_at(file, lambda: LivenessOfAll(process.livenesses, file))
+        probes = probes_at(port, options["probe_address"], together)
+        try:
+            with (
+                stop_signals(process.stop.request),
+                signals_in_background(own_process=self._called_from_command_line),
+            ):
+                process.run(together.turned)
+        finally:
+            if probes is not None:
+                probes.close()
+        if process.stop.now and self._called_from_command_line:
+            end_process(1)  # a thread that is stuck must not keep the process alive
+
+
+def _queues(config: Config, wanted: Sequence[str] | None) -> list[str]:
+    if not config.hand_over:
+        raise CommandError(
+            "No queue is handed over: TXTASKS['hand_over'] is empty. Name a queue and its target there."
+        )
+    for name in wanted or ():
+        if name not in config.hand_over:
+            known = ", ".join(map(repr, config.hand_over))
+            raise CommandError(
+                f"Queue {name!r} is not in TXTASKS['hand_over'], which has {known}. Its tasks are for runworkers."
+            )
+    return list(dict.fromkeys(wanted or config.hand_over))

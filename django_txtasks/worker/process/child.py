@@ -1,0 +1,178 @@
+"""A process below the supervisor: its work, its start, the orders that it gets, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django_txtasks import signals
+from django_txtasks.rules.retry import backoff
+from django_txtasks.worker.process.forking import ForkedProcess, fork
+from django_txtasks.worker.process.orders import LOOP_END_SECONDS, PIPE
+
+HEALTHY_AFTER_SECONDS = 30.0
+"""Seconds of life after which the next death of a child counts as its first."""
+FROZEN_SECONDS = LOOP_END_SECONDS + 5.0
+"""Seconds after an order to stop now after which a child is killed. A child that runs ends itself before."""
+STDOUT = 1
+
+
+class Role(enum.Enum):
+    """The kind of work of a process."""
+
+    WORKER = "worker"
+    LOOP = "loop"
+    """A worker that runs async tasks on one event loop."""
+    CLEANER = "cleaner"
+    WATCHER = "load watcher"
+    """It looks at the load, for ``runworkers --processes 1..8``."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The work of one process.
+
+    Attributes:
+        command: the command line that starts it if it cannot be forked.
+        aliases: the databases that it serves; a worker serves one.
+        role: the kind of its work.
+        max_tasks: number of tasks after which it ends; None = no limit.
+        output: file descriptor of its standard output; None = that of this process.
+    """
+
+    command: Sequence[str]
+    aliases: Sequence[str] = ("default",)
+    role: Role = Role.WORKER
+    max_tasks: int | None = None
+    output: int | None = None
+
+
+class Forked(BaseException):
+    """Raised in the new process of a fork, so that it leaves the supervisor's code. It is no failure.
+
+    Attributes:
+        assignment: the work of the new process.
+        pipe: the file descriptor of its orders.
+    """
+
+    def __init__(self, assignment: Assignment, pipe: int) -> None:
+        super().__init__()
+        self.assignment, self.pipe = assignment, pipe
+
+
+class Child:
+    """One process, or the wait for its next start.
+
+    Attributes:
+        start_at: time of its next start, by ``time.monotonic()``; None = it runs, or has done its work.
+        restarts: True = start it again after each end.
+        is_retiring: True = it ends when its tasks have ended, and is not started again.
+    """
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.start_at: float | None = 0.0
+        self.restarts = self.is_retiring = False
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
+        self._failures = 0
+        self._started = 0.0
+        self._ordered, self._kill_at = b"", float("inf")
+        self._pipe = self.pid = -1
+
+    @property
+    def role(self) -> str:
+        """The kind of its work, for people."""
+        return self.assignment.role.value
+
+    @property
+    def running(self) -> bool:
+        """True if the process runs."""
+        return self._process is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the process does not run and will not start again."""
+        return not self.running and self.start_at is None
+
+    def start(self, *, by_fork: bool, siblings: Sequence[Child] = ()) -> None:
+        """Start the process, with the reading end of a new pipe.
+
+        Args:
+            by_fork: True = copy this process; False = use the command line.
+            siblings: other children, whose pipes the copy closes.
+
+        Raises:
+            Forked: in the new process.
+            OSError: the process could not be started.
+        """
+        reader, writer = os.pipe()
+        try:
+            self._process = fork() if by_fork else self._spawn(reader)
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            raise
+        if self._process is None:
+            for pipe in (writer, *(one._pipe for one in siblings if one.running)):
+                os.close(pipe)  # the end of this pipe must mean that the supervisor is gone
+            if self.assignment.output is not None:
+                os.dup2(self.assignment.output, STDOUT)
+            raise Forked(self.assignment, reader)
+        os.close(reader)
+        self._pipe, self.pid = writer, self._process.pid
+        self.start_at, self.restarts, self._started = None, False, time.monotonic()
+        self._ordered, self._kill_at = b"", float("inf")
+
+    def _spawn(self, reader: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 -- our own command line
+            self.assignment.command,
+            env={**os.environ, PIPE: str(reader)},
+            pass_fds=[reader],
+            stdin=subprocess.DEVNULL,
+            stdout=self.assignment.output,
+            start_new_session=True,
+        )
+
+    def order(self, order: bytes) -> None:
+        """Send an order, once. A child that has ended does not need it."""
+        if self._process is not None and order != self._ordered:
+            self._ordered = order
+            if order == b"k":
+                self._kill_at = time.monotonic() + FROZEN_SECONDS
+            with contextlib.suppress(OSError):
+                os.write(self._pipe, order)
+
+    def retire(self) -> None:
+        """Order the process to end when its tasks have ended. A process that does not run is not started again."""
+        self.is_retiring, self.start_at = True, None
+        self.order(b"r")
+
+    def ended(self) -> int | None:
+        """Return the exit code of an ended process, once; None = it runs, or was not started."""
+        if self._process is None or (code := self._process.poll()) is None:
+            return None
+        os.close(self._pipe)
+        self._process = None
+        return code
+
+    def kill_if_frozen(self) -> None:
+        """Kill a process that has not ended long after the order to stop now: it is frozen."""
+        if self._process is not None and time.monotonic() >= self._kill_at:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def start_later(self, how: str) -> None:
+        """Start again after a pause, which grows while the child dies young."""
+        young = time.monotonic() - self._started < HEALTHY_AFTER_SECONDS
+        self._failures = self._failures + 1 if young else 1
+        pause = backoff(self._failures, base=timedelta(seconds=0.2), ceiling=timedelta(seconds=30))
+        self.start_at = time.monotonic() + pause.total_seconds()
+        signals.child_died.emit(
+            role=self.role, pid=self.pid, status=how, delay=pause.total_seconds()
+        )

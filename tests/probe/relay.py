@@ -1,0 +1,54 @@
+"""A target of ``TXTASKS["hand_over"]``: a function that remembers what it got, and does what a test asks of it."""
+
+import os
+import threading
+import time
+from datetime import timedelta
+
+from django_txtasks.hand_over import passes
+
+if limit := os.environ.get("TXTASKS_TEST_SESSION_LIMIT"):  # of a process that a test freezes
+    passes.SESSION_LIMIT = timedelta(seconds=float(limit))
+
+got = []
+"""The rows of each call."""
+answers = {}
+"""By task name: what becomes of a row: text = postponed, ``Refused`` = dead, another error = raised."""
+may_go_on = threading.Event()
+
+
+def reset():
+    """Forget everything."""
+    got.clear()
+    answers.clear()
+    may_go_on.set()
+
+
+def send(rows):
+    """Take rows, or not."""
+    got.append(list(rows))
+    may_go_on.wait(60)
+    left = {}
+    for row in rows:
+        answer = answers.get(row.task_name)
+        if isinstance(answer, BaseException) and not type(answer).__name__ == "Refused":
+            raise answer
+        if answer is not None:
+            left[row.id] = answer
+    return left
+
+
+def names():
+    """Return the task names of all rows, in their order."""
+    return [row.task_name for rows in got for row in rows]
+
+
+def write(rows):
+    """Write a line for each row to a file, slowly, so that a test can kill this process in the middle."""
+    file = os.open(os.environ["TXTASKS_TEST_RELAY"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        for row in rows:
+            os.write(file, f"{row.args[0]} {os.getpid()}\n".encode())
+            time.sleep(0.002)
+    finally:
+        os.close(file)

@@ -1,0 +1,272 @@
+"""Rows go to an exchange of the real RabbitMQ, whatever it answers, and good rows beside bad ones arrive."""
+
+import json
+import uuid
+from contextlib import contextmanager
+
+import handing
+import helpers
+import pika
+import pytest
+from proxy import Proxy
+
+from django_txtasks import enqueue_many, enqueue_task, external
+from django_txtasks.hand_over.targets import exchanges
+from django_txtasks.models import FinishedTask, Task
+
+pytestmark = pytest.mark.usefixtures("rows", "exchange")
+good = external("good", queue_name="events")
+bad = external("bad", queue_name="events")
+
+
+@contextmanager
+def channel_to(url):
+    """A channel of the test's own."""
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    try:
+        yield connection.channel()
+    finally:
+        connection.close()
+
+
+class SilentProxy(Proxy):
+    """Passes on what the client sends, and nothing of the answers while it is silent."""
+
+    is_silent = False
+
+    def pair(self, client, server):
+        pair = super().pair(client, server)
+        down = pair.down
+        pair.down = lambda data: None if self.is_silent else down(data)
+        return pair
+
+
+@pytest.fixture
+def exchange(broker, txtasks, monkeypatch):
+    """An exchange, the target of queue "events", whose messages of task "good" arrive in a queue of this name."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    monkeypatch.setattr("django_txtasks.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("django_txtasks.hand_over.drain.REST_SECONDS", 0.01)
+    with channel_to(broker) as channel:
+        channel.exchange_declare(name, "topic", durable=True)
+        channel.queue_declare(name)
+        channel.queue_bind(name, name, "good")
+    txtasks(
+        queues=["default", "events"],
+        hand_over={"events": f"exchange:{name}"},
+        poll_interval=0.05,
+    )
+    yield name
+    prefix = txtasks_prefix()
+    with channel_to(broker) as channel:
+        channel.exchange_delete(name)
+        for queue in (name, f"{name}-bad"):
+            channel.queue_delete(queue)
+    helpers.delete_queues(broker, [f"{prefix}.events", f"{prefix}.@async.events"])
+
+
+def txtasks_prefix():
+    from django_txtasks.conf import get_config
+
+    return get_config().queue_prefix
+
+
+def arrived(url, queue):
+    """Return the messages in a queue: properties and body."""
+    found = []
+    with channel_to(url) as channel:
+        while True:
+            method, properties, body = channel.basic_get(queue, auto_ack=True)
+            if method is None:
+                return found
+            found.append((properties, json.loads(body)))
+
+
+def bind_bad(url, name, **arguments):
+    """Let messages of task "bad" arrive in a queue of their own, with these arguments."""
+    with channel_to(url) as channel:
+        given = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+        channel.queue_declare(f"{name}-bad", arguments=given)
+        channel.queue_bind(f"{name}-bad", name, "bad")
+
+
+def test_each_row_is_a_persistent_message_with_its_id(broker, exchange):
+    handle = enqueue_task(good.using(priority=3), 7, to="süß")
+    enqueue_many([(good, (number,)) for number in range(700)])
+    handing.hand_over()
+    (properties, body), *others = arrived(broker, exchange)
+    assert properties.message_id == body["id"] == str(handle.id)
+    assert (properties.delivery_mode, properties.priority) == (2, 3)
+    assert (body["task"], body["args"], body["kwargs"]) == ("good", [7], {"to": "süß"})
+    assert [one["args"][0] for _, one in others] == list(range(700))
+    assert not Task.objects.exists()
+
+
+def test_a_big_row_arrives_whole(broker, exchange):
+    enqueue_task(good, "x" * 250_000)
+    enqueue_task(good, "y")
+    handing.hand_over()
+    assert [len(body["args"][0]) for _, body in arrived(broker, exchange)] == [250_000, 1]
+
+
+def test_a_full_queue_postpones_what_it_refuses(broker, exchange):
+    bind_bad(broker, exchange, max_length=5, overflow="reject-publish")
+    enqueue_many([(one, (number,)) for number in range(20) for one in (bad, good)])
+    handing.hand_over()
+    assert len(arrived(broker, exchange)) == 20
+    assert len(arrived(broker, f"{exchange}-bad")) == 5
+    left = list(Task.objects.all())
+    assert len(left) == 15
+    assert {(one.status, one.snoozes) for one in left} == {("pending", 1)}
+    assert "full queue" in left[0].errors[-1]["message"]
+
+
+def test_what_no_queue_takes_is_postponed(broker, exchange):
+    enqueue_many([(one, (number,)) for number in range(20) for one in (bad, good)])
+    handing.hand_over()
+    assert len(arrived(broker, exchange)) == 20
+    assert {one.task_name for one in Task.objects.all()} == {"bad"}
+    assert "NO_ROUTE" in Task.objects.first().errors[-1]["message"]
+    bind_bad(broker, exchange)
+    Task.objects.update(run_after="2020-01-01 00:00Z")
+    handing.hand_over()
+    assert len(arrived(broker, f"{exchange}-bad")) == 20
+
+
+def test_a_message_that_closes_the_channel_is_postponed_alone(broker, exchange):
+    """406: RabbitMQ refuses a header CC that is no list, and closes the channel."""
+    enqueue_many([(good, (number,)) for number in range(30)])
+    Task(
+        id=uuid.UUID(int=7),
+        task_name="good",
+        queue_name="events",
+        run_after="2020-01-01 00:00Z",
+        headers={"tracer": {"CC": "no list"}},
+    ).save(force_insert=True)
+    handing.hand_over()
+    ids = {properties.message_id for properties, _ in arrived(broker, exchange)}
+    assert len(ids) == 30 and FinishedTask.objects.count() == 30
+    (left,) = Task.objects.all()
+    assert left.snoozes == 1 and left.errors[-1]["message"].startswith("406")
+
+
+def test_an_exchange_that_is_missing_postpones_its_rows(broker, exchange, txtasks):
+    txtasks(hand_over={"events": f"exchange:{exchange}-missing"})
+    handles = [enqueue_task(good, number) for number in range(3)]
+    handing.hand_over()
+    left = list(Task.objects.all())
+    assert len(left) == 3 and all(one.errors[-1]["message"].startswith("404") for one in left)
+    with channel_to(broker) as channel:
+        channel.exchange_declare(f"{exchange}-missing", "topic", auto_delete=True)
+        channel.queue_bind(exchange, f"{exchange}-missing", "good")
+    Task.objects.update(run_after="2020-01-01 00:00Z")
+    handing.hand_over()
+    assert {body["id"] for _, body in arrived(broker, exchange)} == {str(one.id) for one in handles}
+
+
+def test_what_cannot_be_written_as_amqp_is_dead_at_once(broker, exchange):
+    enqueue_many([(good, (number,)) for number in range(5)])
+    long_name = "ü" * 200  # more than the 255 bytes of a routing key
+    for number, (name, headers) in enumerate(
+        [("good", {"tracer": {"n": 2**70}}), (long_name, None)], start=1
+    ):
+        Task(id=uuid.UUID(int=number), task_name=name, queue_name="events", headers=headers).save(
+            force_insert=True
+        )
+    handing.hand_over()
+    assert len(arrived(broker, exchange)) == 5
+    dead = {one.id.int: one for one in Task.objects.all()}
+    assert {one.status for one in dead.values()} == {"dead"}
+    assert "struct.error" in dead[1].errors[-1]["message"] or "error" in str(dead[1].errors)
+    assert dead[2].errors[-1]["type"] == "Refused"
+
+
+def test_a_priority_beyond_amqp_is_the_nearest_one(broker, exchange):
+    for priority in (999, -5):
+        handle = enqueue_task(good, priority)
+        Task.objects.filter(pk=handle.id).update(priority=priority)
+    handing.hand_over()
+    found = {body["args"][0]: properties.priority for properties, body in arrived(broker, exchange)}
+    assert found == {999: 255, -5: None}
+
+
+def test_headers_of_a_tracer_travel_along(broker, exchange):
+    sent = {"otel": {"traceparent": "00-1-2-01"}, "message": {"not": "for an exchange"}}
+    Task(id=uuid.uuid4(), task_name="good", queue_name="events", headers=sent).save(
+        force_insert=True
+    )
+    handing.hand_over()
+    ((properties, _),) = arrived(broker, exchange)
+    assert properties.headers == {"traceparent": "00-1-2-01"}
+
+
+def test_a_broker_that_is_away_keeps_all_rows_untouched(broker, exchange, txtasks, told):
+    url = pika.URLParameters(broker)
+    with Proxy(url.host, url.port) as proxy:
+        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+        proxy.move("127.0.0.1", 1)  # where nothing listens
+        enqueue_many([(good, (number,)) for number in range(10)])
+        with handing.handing_over() as drain:
+            helpers.wait_until(lambda: drain._away_count >= 3)
+            assert {(one.snoozes, str(one.errors)) for one in Task.objects.all()} == {(0, "[]")}
+            proxy.move(url.host, url.port)
+            helpers.wait_until(lambda: not Task.objects.exists())
+    assert len(arrived(broker, exchange)) == 10
+
+
+def test_a_connection_that_is_cut_between_passes_is_opened_again(broker, exchange, txtasks):
+    url = pika.URLParameters(broker)
+    with Proxy(url.host, url.port) as proxy:
+        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+        with handing.handing_over() as drain:
+            for number in range(3):
+                enqueue_task(good, number)
+                helpers.wait_until(lambda: not Task.objects.exists())
+                proxy.cut_all()
+            assert drain.handed == 3
+    assert [body["args"] for _, body in arrived(broker, exchange)] == [[0], [1], [2]]
+
+
+def test_a_lost_answer_sends_the_rows_again(broker, exchange, txtasks):
+    url = pika.URLParameters(broker)
+    with Proxy(url.host, url.port) as proxy:
+        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+        handles = [enqueue_task(good, number) for number in range(5)]
+        proxy.cut_when(lambda data: b'"task":"good"' in data, delivered=True)
+        with handing.handing_over():
+            helpers.wait_until(lambda: not Task.objects.exists())
+        assert proxy.cuts == 1
+    ids = [body["id"] for _, body in arrived(broker, exchange)]
+    assert set(ids) == {str(one.id) for one in handles}
+    assert len(ids) > 5
+
+
+def test_a_broker_that_confirms_nothing_lets_the_rows_wait(broker, exchange, txtasks, monkeypatch):
+    monkeypatch.setattr(exchanges, "CONFIRM_SECONDS", 0.2)
+    url = pika.URLParameters(broker)
+    with SilentProxy(url.host, url.port) as proxy:
+        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+        with handing.handing_over() as drain:
+            enqueue_task(good, 1)
+            helpers.wait_until(lambda: drain.handed == 1)
+            proxy.is_silent = True
+            enqueue_task(good, 2)
+            helpers.wait_until(lambda: drain._away_count >= 1)
+            (left,) = Task.objects.all()
+            assert (left.status, left.snoozes, left.errors) == ("pending", 0, [])
+            proxy.is_silent = False
+            helpers.wait_until(lambda: not Task.objects.exists())
+    assert {body["args"][0] for _, body in arrived(broker, exchange)} == {1, 2}
+
+
+def test_an_ordered_queue_keeps_its_order_at_a_full_queue(broker, exchange, txtasks):
+    txtasks(hand_over={"events": {"to": f"exchange:{exchange}", "ordered": True}})
+    bind_bad(broker, exchange, max_length=3, overflow="reject-publish")
+    enqueue_many([(bad, (number,)) for number in range(12)])
+    got = []
+    with handing.handing_over() as drain:
+        while len(got) < 12:
+            before = len(got)
+            helpers.wait_until(lambda before=before: drain.handed > before)
+            got += [body["args"][0] for _, body in arrived(broker, f"{exchange}-bad")]
+    assert got == list(range(12))
