@@ -18,6 +18,7 @@ from probe.models import Run
 
 from django_txtasks.models import FinishedTask, Task
 
+pytestmark = pytest.mark.once  # test_celery_rows.py has the rows of each database
 app, run, add = on_celery.app, on_celery.run, on_celery.add
 SECONDS = helpers.PATIENCE
 

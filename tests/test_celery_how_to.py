@@ -17,7 +17,8 @@ from probe import on_celery
 
 pytestmark = pytest.mark.once
 PAGE = Path(__file__).parents[1] / "docs/how-to/celery.md"
-STEP = re.compile(r"^## (\d)\. |^```(\S+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+STEP = re.compile(r"^## (\d)\. |^```\{code-block\} (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""A heading, or a block that test_docs.py leaves to this test."""
 FILE = re.compile(r"# (\S+\.py)(, at the end)?\n")
 BEFORE = """
 import os
@@ -94,7 +95,7 @@ def write_files(directory, *numbers):
     """Write the files of these steps into the site."""
     for number in numbers:
         for language, text in steps()[number]:
-            if language == "{code-block}":
+            if language == "python":
                 path, append = FILE.match(text).groups()
                 file = directory / path
                 file.write_text(f"{file.read_text() if append else ''}\n{text}")

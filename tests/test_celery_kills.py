@@ -3,7 +3,7 @@
 The long form:
 
     TXTASKS_TEST_CELERY_ROWS=10000 TXTASKS_TEST_CELERY_KILLS=20 python tests/services.py -- \\
-        python tests/every_database.py tests/test_celery_kills.py -k drain
+        python tests/every_database.py tests/test_celery_kills.py -k drain -m "" -s
 """
 
 import os
@@ -27,6 +27,7 @@ from probe.models import Run
 from django_txtasks.hand_over.drain import MOST_ROWS
 from django_txtasks.models import Task
 
+pytestmark = pytest.mark.once
 ROWS = int(os.environ.get("TXTASKS_TEST_CELERY_ROWS", "300"))
 KILLS = int(os.environ.get("TXTASKS_TEST_CELERY_KILLS", "3"))
 LONGEST_LIFE_SECONDS = 0.3

@@ -69,7 +69,7 @@ class AmqpSender:
         return answers
 
     def _open(self) -> None:
-        """Open a channel with confirms, if there is none."""
+        """Open a channel with confirms, unless one is open."""
         if self._channel is not None:
             return
         channel = self._channel = self._connection.channel()
@@ -136,7 +136,7 @@ class AmqpSender:
 
     def _returned(self, error: Exception, exchange: str, routing_key: str, message: Any) -> None:
         """Note a message that comes back. Its ack follows."""
-        self._declared.clear()  # somebody may have deleted its queue
+        self._declared.clear()  # its queue may have been deleted
         message_id = uuid.UUID(message.properties["message_id"])
         self._answers.postponed[message_id] = f"no queue takes it: {text_of(error)}"
 

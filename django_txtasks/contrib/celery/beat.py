@@ -38,7 +38,7 @@ class Found:
 
     Attributes:
         is_on: beat sends it.
-        schedule: what it becomes; None: it is for one moment, or refused.
+        schedule: its schedule; None: it is for one moment, or refused.
         moment: the time of a task for one moment.
         why_not: the reason why it is refused; empty: it is not.
     """
@@ -88,7 +88,7 @@ def line_of(found: Found) -> str:
 
 
 def write(alias: str, found: Found, *, by: str) -> str:
-    """Write a periodic task, unless it is there; return what was done.
+    """Write a periodic task, unless it is there; return the result as text.
 
     A schedule is off, and a task for one moment is held, until a person turns it on: beat still sends it.
     """
@@ -111,7 +111,7 @@ def write(alias: str, found: Found, *, by: str) -> str:
 
 
 def _read(alias: str, row: Any, queue_of_celery: str) -> Found:
-    """Return a row as what it becomes.
+    """Return a row of beat, read.
 
     Raises:
         TxTasksError: the reason why it becomes nothing.
@@ -183,7 +183,7 @@ def _json(text: str, kind: type[Any]) -> Any:
 
 
 def _queue_of_celery() -> str:
-    """Return the first queue that is handed over to a Celery app; empty: there is none."""
+    """Return the first queue that is handed over to a Celery app; empty: no queue is."""
     entries = get_config().hand_over.items()
     return next(
         (queue for queue, one in entries if isinstance(target_of(one.to), celery.Celery)), ""

@@ -1,4 +1,4 @@
-"""What Celery would publish for one call, kept instead of published."""
+"""The message that Celery would publish for one call, kept instead of published."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Outgoing(NamedTuple):
 
 
 class Publisher:
-    """Stands in for a producer of kombu: keeps what Celery gives it to publish."""
+    """Takes the place of a producer of kombu, and keeps the messages that Celery gives it to publish."""
 
     def __init__(self, app: Any) -> None:
         self._app = app

@@ -106,7 +106,7 @@ class CeleryTarget:
         """Return the message of a row. A row whose columns are no message of Celery is refused."""
         try:
             return decode(self._app, row, self._template)
-        except Exception as error:  # somebody has written the row by hand
+        except Exception as error:  # the row was written by hand
             answers.refused[row.id] = text_of(error)
             return None
 
