@@ -14,7 +14,7 @@ INSTALLED_APPS = [*INSTALLED_APPS, "probe"]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 if django.VERSION >= (6, 1):  # where there is no default mailer any more
     MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}
-TXTASKS = {**TXTASKS, "queues": ["default", "mail"]}
+TXTASKS = {"queues": ["default", "mail"], **TXTASKS}
 TASKS = {
     "default": {"BACKEND": "django_txtasks.backends.TxTasksBackend"},
     "immediate": {"BACKEND": "django_txtasks.backends.ImmediateBackend"},

@@ -274,6 +274,20 @@ def test_an_ordered_queue_stops_at_the_first_row_that_does_not_go(txtasks, monke
         helpers.wait_until(lambda: not Task.objects.exists())
 
 
+def test_in_an_ordered_queue_nothing_is_sent_after_a_row_that_breaks_the_call(txtasks, monkeypatch):
+    monkeypatch.setattr("django_txtasks.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
+    txtasks(hand_over={"events": {"to": "probe.relay.send", "ordered": True}})
+    relay.answers["billing.lost"] = KeyError("odd")
+    _, bad, last = [enqueue_task(one, 1) for one in (paid, lost, paid)]
+    with handing.handing_over():
+        helpers.wait_until(lambda: len(relay.got) >= 5)
+        alone = [rows[0].id for rows in relay.got if len(rows) == 1]
+        assert last.id not in alone
+        assert (helpers.row(bad.id).snoozes, helpers.row(last.id).status) == (0, "pending")
+        relay.answers.clear()
+        helpers.wait_until(lambda: not Task.objects.exists())
+
+
 def test_one_drain_of_an_ordered_queue_is_active_and_the_other_waits(txtasks, monkeypatch):
     if connection.vendor == "sqlite":
         pytest.skip("on SQLite there is one drain")

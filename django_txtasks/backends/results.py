@@ -94,6 +94,7 @@ def _status(row: Any) -> compat.TaskResultStatus:
         "pending": compat.TaskResultStatus.READY,
         "held": compat.TaskResultStatus.READY,
         "succeeded": compat.TaskResultStatus.SUCCESSFUL,
+        "handed": compat.TaskResultStatus.RUNNING,  # in another system, which has its result
     }
     return known.get(state, compat.TaskResultStatus.FAILED)  # cancelled, discarded, expired
 

@@ -147,7 +147,8 @@ class Ticker:
         now = self._clock()
         self._skipped = {name: until for name, until in self._skipped.items() if until > now}
         names = tuple(registry.names())
-        return Scope(names, self._config.queues, has_cron(), sorted(self._skipped))
+        handed = tuple(self._config.hand_over)
+        return Scope(names, self._config.queues, has_cron(), sorted(self._skipped), handed)
 
     def _tell(self, written: Written) -> None:
         if written.tasks and self._notify is not None:

@@ -302,7 +302,7 @@ def _tell(
             (handle.id, hint_queue(handle.task_name, handle.queue_name))
             for handle, bound in zip(handles, bound_functions, strict=True)
             if handle.is_new
-            and (bound.defaults.run_after is None or _is_near(bound.defaults.run_after))
+            and (bound.defaults.run_after is None or is_near(bound.defaults.run_after))
         ],
     )
     if signals.task_enqueued.has_observers:
@@ -318,7 +318,8 @@ def _handle(bound: BoundFunction, task: NewTask) -> TaskHandle:
     )
 
 
-def _is_near(run_after: datetime | timedelta | Edge) -> bool:
+def is_near(run_after: datetime | timedelta | Edge) -> bool:
+    """Return True if a task of this time is due so soon that a hint is worth sending."""
     if isinstance(run_after, Edge):
         run_after = run_after.after(datetime.now(timezone.utc))
     if isinstance(run_after, datetime):

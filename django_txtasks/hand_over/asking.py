@@ -15,25 +15,28 @@ def ask(target: Target, rows: Sequence[Row], until: float, *, ordered: bool) -> 
     """Send rows to the target until that time by ``time.monotonic()``, and return its answers.
 
     If one row breaks the call, so that the answers to the others are unknown, the rows without an answer are sent
-    one by one. A row that breaks its call alone is postponed.
+    one by one. A row that breaks its call alone is postponed; in an ordered queue no later row is sent then.
     """
     answers = _send(target, rows, until)
     if answers.broken:
-        _one_by_one(target, [row for row in rows if row.id not in answers.known], until, answers)
+        rest = [row for row in rows if row.id not in answers.known]
+        _one_by_one(target, rest, until, answers, ordered=ordered)
     return _in_order(rows, answers) if ordered else answers
 
 
-def _one_by_one(target: Target, rows: Sequence[Row], until: float, answers: Answers) -> None:
+def _one_by_one(
+    target: Target, rows: Sequence[Row], until: float, answers: Answers, *, ordered: bool
+) -> None:
     reason = answers.broken
     for row in rows:
         if time.monotonic() >= until:
             break
         one = Answers(broken=reason) if len(rows) == 1 else _send(target, [row], until)
         answers.add(one)
-        if one.away:
-            break
         if one.broken:
             answers.postponed[row.id] = one.broken
+        if one.away or (ordered and row.id not in answers.taken | answers.refused.keys()):
+            break
 
 
 def _in_order(rows: Sequence[Row], answers: Answers) -> Answers:

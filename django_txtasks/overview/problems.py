@@ -227,7 +227,7 @@ def _of_handed(queue: QueueFigures, found: Overview, waits: Mapping[str, Any]) -
     if queue.due and not any(queue.name in one.queues for one in drains):
         if not found.has_more_workers:
             yield Problem("undrained_queue", _UNDRAINED, waits, queue.name)
-    elif queue.due and LATE_AFTER < waits["oldest"]:
+    elif waits["oldest"] > LATE_AFTER and queue.due:
         yield Problem("handed_slowly", _NOT_TAKEN, waits, queue.name, is_warning=True)
 
 

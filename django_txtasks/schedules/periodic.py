@@ -32,6 +32,7 @@ from django_txtasks.rules.schedules import (
     parse_schedule_rule,
 )
 from django_txtasks.schedules.code_versions import CONFIGURATION
+from django_txtasks.schedules.elsewhere import is_elsewhere, task_of
 from django_txtasks.schedules.ticks import ScheduleRow
 
 P = ParamSpec("P")
@@ -153,15 +154,10 @@ def check(schedule: DeclaredSchedule) -> None:
 
     Raises:
         InvalidSchedule, InvalidDeclaration, InvalidArguments, LibraryMissing: see ``periodic``.
-        UnknownTask: no installed app declares the function.
+        UnknownTask: no installed app declares the function, and its queue is not handed over.
     """
-    declaration = registry.get(schedule.task_name)
     if problem := problem_of_name(schedule.name):
         raise InvalidSchedule(f"name is {schedule.name!r}: {problem}.")
-    if declaration.once is not None or declaration.settle is not None:
-        raise InvalidDeclaration(
-            f"{declaration.name} has once= or settle=, which schedules do not heed: each tick is a task."
-        )
     if schedule.using not in connections.settings:
         raise InvalidSchedule(
             f"using is {schedule.using!r}, which is none of the site's DATABASES: "
@@ -177,6 +173,16 @@ def check(schedule: DeclaredSchedule) -> None:
     )
     payload.encode(list(schedule.args), name="args")
     payload.encode(dict(schedule.kwargs), name="kwargs")
+    if not is_elsewhere(schedule.task_name, schedule.queue_name):
+        _check_call(schedule)
+
+
+def _check_call(schedule: DeclaredSchedule) -> None:
+    declaration = registry.get(schedule.task_name)
+    if declaration.once is not None or declaration.settle is not None:
+        raise InvalidDeclaration(
+            f"{declaration.name} has once= or settle=, which schedules do not heed: each tick is a task."
+        )
     check_call(declaration, schedule.args, schedule.kwargs)
 
 
@@ -214,8 +220,7 @@ def tasks_of(row: ScheduleRow, ticks: Sequence[datetime]) -> list[NewTask]:
         args, kwargs = payload.decode_arguments(row.args, row.kwargs)
     except InvalidArguments as error:
         raise InvalidSchedule(str(error)) from None
-    bound = of_call(bind(_function(registry.get(row.task_name), row.queue_name)), args, kwargs)
-    task = to_row((bound, args, kwargs))
+    task = new_task(row, args, kwargs)
     if tracing.tracers:
         task = task._replace(defaults=task.defaults._replace(headers=tracing.of_tick(row)))
     return [
@@ -264,12 +269,26 @@ def run_now(alias: str, name: str, *, by: str = "") -> uuid.UUID:
     row = Schedule.objects.using(alias).get(pk=name)
     if not isinstance(row.args, list) or not isinstance(row.kwargs, dict):
         raise InvalidArguments("args is a list, kwargs a dict.")
-    bound = bind(_function(registry.get(row.task_name), row.queue_name))
-    task = to_row((of_call(bound, row.args, row.kwargs), row.args, row.kwargs))
+    task = new_task(row, row.args, row.kwargs)
     with transaction.atomic(using=alias):
         schedule_changes.run_now(alias, name, task, by=by)
         notify_on_commit(alias, [task.hint])
     return task.task_id
+
+
+def new_task(row: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewTask:
+    """Return a task of a schedule.
+
+    Args:
+        row: has the names of the task and of its queue.
+
+    Raises:
+        TxTasksError: this code cannot make it.
+    """
+    if is_elsewhere(row.task_name, row.queue_name):
+        return task_of(row.task_name, row.queue_name, args, kwargs)
+    bound = of_call(bind(_function(registry.get(row.task_name), row.queue_name)), args, kwargs)
+    return to_row((bound, args, kwargs))
 
 
 def _at(defaults: RowDefaults, tick: datetime) -> RowDefaults:

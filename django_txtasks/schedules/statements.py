@@ -6,9 +6,10 @@ In the comments, C1 and C2 are cleaners. Fields such as ``{now}`` are filled fro
 NOW_IN_UTC = "SELECT CAST({now}{at_utc} AS {text})"
 # C1 and C2 see the same tick: C1 locks the row, and C2 skips it. If C2 locks the row after C1's commit, the row
 # has the next tick, and is not due. So each tick is written once.
-_HERE = (
-    "enabled AND {name} {in_names} AND queue_name {in_queues} AND name NOT IN (<skipped>) <crons>"
-)
+_HERE = "enabled AND <names> AND queue_name {in_queues} AND name NOT IN (<skipped>) <crons>"
+NAMES = "{name} {in_names}"
+# The code of a task that is handed over is elsewhere, so no cleaner needs to know it.
+NAMES_AND_HANDED = "({name} {in_names} OR queue_name {in_handed})"
 NEXT_TICK = f"""
     SELECT CAST(next_at{{at_utc}} AS {{text}}), CAST({{now}}{{at_utc}} AS {{text}}) FROM txtasks_schedule
      WHERE {_HERE} ORDER BY next_at IS NOT NULL, next_at LIMIT 1

@@ -10,6 +10,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
+from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from django_txtasks.declarations import registry
@@ -23,6 +24,7 @@ from django_txtasks.rules.schedules import (
     number_of_ticks,
     ticks_after,
 )
+from django_txtasks.schedules.elsewhere import is_elsewhere
 from django_txtasks.schedules.fan_out import Unsettled, unsettled
 from django_txtasks.schedules.ticks import FOREIGN, Scope, parse_known
 
@@ -89,7 +91,10 @@ class _Seen(NamedTuple):
 def _status(seen: _Seen, unsettled: dict[uuid.UUID, Unsettled]) -> ScheduleStatus:
     row, last, tick = seen
     problem, late = row.error, 0.0
-    if row.enabled and not problem and registry.find(row.task_name) is None:
+    is_unknown = registry.find(row.task_name) is None and not is_elsewhere(
+        row.task_name, row.queue_name
+    )
+    if row.enabled and not problem and is_unknown:
         text = _("No task function %(name)s is declared in this code.")
         problem = text % {"name": row.task_name}
     if row.enabled and row.next_at is not None and row.now - row.next_at > ON_TIME:
@@ -152,7 +157,9 @@ def differences(rows: Iterable[Any], declared: Mapping[str, Any]) -> list[str]:
 def ticks_between(alias: str, scope: Scope, begin: datetime, end: datetime) -> int:
     """Count the ticks of enabled schedules after ``begin`` and up to ``end``, at most 1,000 of a cron schedule."""
     rows = Schedule.objects.using(alias).filter(
-        enabled=True, task_name__in=scope.names, queue_name__in=scope.queues
+        Q(task_name__in=scope.names) | Q(queue_name__in=scope.handed),
+        enabled=True,
+        queue_name__in=scope.queues,
     )
     count = 0
     for cron, every, tz in rows.values_list("cron", "every", "tz"):

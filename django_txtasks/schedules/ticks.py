@@ -49,12 +49,14 @@ class Scope(NamedTuple):
         names: the task functions that the cleaner's code declares.
         crons: True: the cleaner can read cron.
         skipped: names of schedules that the cleaner recently failed to write.
+        handed: queues that are handed over, whose tasks need no declaration.
     """
 
     names: Sequence[str]
     queues: Sequence[str]
     crons: bool = True
     skipped: Sequence[str] = ()
+    handed: Sequence[str] = ()
 
 
 class ScheduleRow(NamedTuple):
@@ -129,7 +131,7 @@ class NextTick(NamedTuple):
 
 def next_tick(alias: str, scope: Scope) -> NextTick:
     """Read the first tick of all schedules."""
-    if not scope.names:
+    if not (scope.names or scope.handed):
         return NextTick(None, None)
     rows = fetch(alias, _of_scope(statements.NEXT_TICK, scope), **_params(scope))
     for next_at, now_text in rows:
@@ -303,11 +305,15 @@ def _move_on(alias: str, moves: Sequence[_Move]) -> None:
 
 def _of_scope(sql: str, scope: Scope) -> str:
     places = ", ".join(f"%(skipped_{n})s" for n in range(len(scope.skipped))) or "''"
-    return sql.replace("<skipped>", places).replace(
-        "<crons>", "" if scope.crons else "AND cron = ''"
+    names = statements.NAMES_AND_HANDED if scope.handed else statements.NAMES
+    return (
+        sql.replace("<skipped>", places)
+        .replace("<crons>", "" if scope.crons else "AND cron = ''")
+        .replace("<names>", names)
     )
 
 
 def _params(scope: Scope) -> dict[str, Any]:
     skipped = {f"skipped_{n}": name for n, name in enumerate(scope.skipped)}
-    return {"names": tuple(scope.names), "queues": tuple(scope.queues), **skipped}
+    handed = {"handed": tuple(scope.handed)} if scope.handed else {}
+    return {"names": tuple(scope.names), "queues": tuple(scope.queues), **handed, **skipped}

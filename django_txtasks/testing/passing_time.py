@@ -91,4 +91,5 @@ class PassingTime:
 
     def _scope(self, subscription: Subscription) -> Scope:
         names = tuple(registry.names())
-        return Scope(names, subscription.queues, has_cron(), sorted(self._skipped))
+        handed = tuple(get_config().hand_over)
+        return Scope(names, subscription.queues, has_cron(), sorted(self._skipped), handed)

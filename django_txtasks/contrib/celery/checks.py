@@ -1,0 +1,61 @@
+"""Django's checks of the Celery apps with an outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from django.core.checks import CheckMessage, Error, Warning, register
+
+if TYPE_CHECKING:
+    from django_txtasks.contrib.celery.app import Celery
+
+_apps: WeakSet[Any] = WeakSet()
+OF_ONE_PROCESS = ("rpc",)
+"""Result backends that send a result to the process that has sent the task."""
+
+
+def add(app: Celery) -> None:
+    """Check this app from now on."""
+    _apps.add(app)
+
+
+@register("txtasks")
+def check_celery(**_: Any) -> list[CheckMessage]:
+    """Check the apps that this process has made. Opens no connection."""
+    return [found for app in sorted(_apps, key=_name) for found in _check(app)]
+
+
+def _check(app: Celery) -> Iterator[CheckMessage]:
+    from django_txtasks.conf import get_config
+    from django_txtasks.contrib.celery.rows import queues_of
+
+    queues, name = queues_of(app, get_config()), _name(app)
+    if len(queues) != 1:
+        found = f"the queues {', '.join(map(repr, queues))} are" if queues else "no queue is"
+        yield Error(
+            f"{found.capitalize()} handed over to the Celery app {name!r}, whose tasks go to one queue.",
+            hint="Name the app in one entry of TXTASKS['hand_over']: {'celery': 'shop.celery.app'}.",
+            id="txtasks.E040",
+        )
+    if app.conf.task_serializer != "json" or int(app.conf.task_protocol) != 2:
+        yield Error(
+            f"The Celery app {name!r} has task_serializer = {app.conf.task_serializer!r} and task_protocol = "
+            f"{app.conf.task_protocol!r}. A row keeps JSON of protocol 2: inside a transaction, sending raises.",
+            hint="Set task_serializer = 'json' and task_protocol = 2.",
+            id="txtasks.E041",
+        )
+    backend = str(app.conf.result_backend or "").partition(":")[0]
+    if backend in OF_ONE_PROCESS:
+        yield Warning(
+            f"The Celery app {name!r} has the result backend {backend!r}: the results of tasks that are sent "
+            "inside a transaction are lost, because they go to the process that sent them.",
+            hint="Use a backend that keeps results, such as Redis or a database. Or silence this check, if "
+            "nothing reads them.",
+            id="txtasks.W040",
+        )
+
+
+def _name(app: Any) -> str:
+    return str(app.main or "")

@@ -1,0 +1,151 @@
+"""The long form of the kills of drains: many rows to a real exchange, while drains are killed in the middle.
+
+    python tests/services.py -- python tests/hand_over_kills.py --rows 10000 --kills 20
+
+On PostgreSQL and MariaDB, one after the other, with one drain and with two. Prints for each how many rows have
+arrived, are missing, and have arrived twice; exit code 0 only if none is missing, and no more than a pass of rows
+for each kill has arrived twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PASS = 500
+"""Most rows of a pass."""
+
+
+def main() -> int:
+    """Run a process for each case, because Django is set up once."""
+    parser = argparse.ArgumentParser(
+        description="Kill drains in the middle, and count what arrives."
+    )
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--case", help="such as POSTGRES:2; default: all")
+    options = parser.parse_args()
+    if options.case:
+        server, drains = options.case.split(":")
+        return kill(server, int(drains), options.rows, options.kills)
+    own = [sys.executable, __file__, f"--rows={options.rows}", f"--kills={options.kills}"]
+    cases = [f"{server}:{drains}" for server in ("POSTGRES", "MARIADB") for drains in (1, 2)]
+    return max(subprocess.call([*own, f"--case={case}"]) for case in cases)
+
+
+def kill(server: str, drains: int, rows: int, kills: int) -> int:
+    """Hand rows over, kill drains meanwhile, and print the account of one case."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    url = os.environ["TXTASKS_TEST_AMQP_URL"]
+    os.environ["DJANGO_SETTINGS_MODULE"] = "settings_for_tests"
+    os.environ["TXTASKS_DATABASE_URL"] = os.environ[f"TXTASKS_TEST_{server}_URL"]
+    os.environ["TXTASKS_SETTINGS"] = json.dumps(
+        {"broker_url": url, "queue_prefix": name, "hand_over": {"mail": f"exchange:{name}"}}
+    )
+    sys.path[:0] = [str(ROOT), str(ROOT / "testproject"), str(ROOT / "tests")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])
+    import django
+    from django.test.utils import setup_databases, teardown_databases
+
+    django.setup()
+    from django.db import connection
+
+    old = setup_databases(verbosity=0, interactive=False)
+    os.environ["TXTASKS_IN_TEST_DATABASE"] = str(connection.settings_dict["NAME"])
+    channel = _exchange(url, name)
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        _enqueue(rows)
+        begin = time.monotonic()
+        _kill_while_they_work(started, drains, rows, kills)
+        seconds = time.monotonic() - begin
+        arrived = Counter(_arrived(channel, name))
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+        channel.exchange_delete(name)
+        for queue in (name, *(f"{name}.{of}mail" for of in ("", "@async."))):
+            channel.queue_delete(queue)
+        channel.connection.close()
+        connection.close()
+        teardown_databases(old, verbosity=0)
+    twice = sum(count - 1 for count in arrived.values())
+    missing = rows - len(arrived)
+    print(
+        f"{server}, drains at a time: {drains}, kills: {kills}, in {seconds:.0f} s: arrived {len(arrived)}, "
+        f"missing {missing}, twice {twice}",
+        flush=True,
+    )
+    return int(missing != 0 or twice > kills * PASS)
+
+
+def _exchange(url: str, name: str):
+    import pika
+
+    parameters = pika.URLParameters(url)
+    parameters.heartbeat = 0  # it is silent while the drains work
+    channel = pika.BlockingConnection(parameters).channel()
+    channel.exchange_declare(name, "topic", durable=True)
+    channel.queue_declare(name, durable=True)
+    channel.queue_bind(name, name, "#")
+    return channel
+
+
+def _enqueue(rows: int) -> None:
+    from django_txtasks import enqueue_many, external
+
+    task = external("billing.paid", queue_name="mail")
+    enqueue_many([(task, (number,)) for number in range(rows)])
+
+
+def _kill_while_they_work(started: list, drains: int, rows: int, kills: int) -> None:
+    """Keep this number of drains at work until no row is left, and kill one after each share of the rows."""
+    from django_txtasks.models import Task
+
+    left = rows
+    for number in range(kills):
+        while len([one for one in started if one.poll() is None]) < drains:
+            started.append(_drain())
+        wanted = rows - rows * (number + 1) // (kills + 1)
+        while (left := Task.objects.count()) > wanted:
+            time.sleep(0.001)
+        time.sleep(random.uniform(0, 0.05))  # at any place of a pass
+        victim = random.choice([one for one in started if one.poll() is None])
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.wait()
+    while left:
+        if all(one.poll() is not None for one in started):
+            started.append(_drain())
+        time.sleep(0.05)
+        left = Task.objects.count()
+
+
+def _drain() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "django", "rundrain", "-v0"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def _arrived(channel, name: str):
+    while True:
+        method, _, body = channel.basic_get(name, auto_ack=True)
+        if method is None:
+            return
+        yield json.loads(body)["args"][0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
