@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import programs
 from processes import Home
 from programs import Wanted
-from servers import HOST, MariaDB, RabbitMQ, Server, first_byte, free_port
+from servers import HOST, RabbitMQ, Server, first_byte, free_port
 
 HAPROXY = """
 global
@@ -49,7 +49,7 @@ class HAProxy(Server):
         for name, ports in self._backends.items():
             lines.append(f"listen {name}\n    bind {HOST}:{self.ports[name]}")
             for number, port in enumerate(ports):
-                lines.append(  # noqa: PERF401 -- two lines of a file
+                lines.append(
                     f"    server {name}{number} {HOST}:{port} check inter 500ms fall 2 rise 2"
                     f" on-marked-down shutdown-sessions{' backup' if number else ''}"
                 )
