@@ -1134,9 +1134,9 @@ MUTANTS = [
     Mutant("a process that has a supervisor is none", "management/commands/runworkers.py",
            {"= self._called_from_command_line and pipe is None": "= self._called_from_command_line"},
            "test_one_command.py::test_a_worker_that_has_a_supervisor_starts_no_cleaner"),
-    Mutant("a pipe of orders has one reader", "management/commands/runworkers.py",
-           {"            obey(pipe, loops.stop)\n":
-            "            obey(os.dup(pipe), Shutdown(0.0, lambda: None))\n            obey(pipe, loops.stop)\n",
+    Mutant("a pipe of orders has one reader", "management/cleaning.py",
+           {"        obey(pipe, loops.stop)\n":
+            "            obey(os.dup(pipe), Shutdown(0.0, lambda: None))\n        obey(pipe, loops.stop)\n",
             "import sys\n": "import os\nimport sys\n"},
            "test_one_command.py::test_an_orderly_stop_leaves_neither_worker_nor_cleaner"),
     Mutant("forked processes share their modules", "management/commands/runworkers.py",
