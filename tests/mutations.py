@@ -1137,7 +1137,7 @@ MUTANTS = [
     Mutant("a pipe of orders has one reader", "management/cleaning.py",
            {"        obey(pipe, loops.stop)\n":
             "            obey(os.dup(pipe), Shutdown(0.0, lambda: None))\n        obey(pipe, loops.stop)\n",
-            "import sys\n": "import os\nimport sys\n"},
+            "import logging\n": "import logging\nimport os\n"},
            "test_one_command.py::test_an_orderly_stop_leaves_neither_worker_nor_cleaner"),
     Mutant("forked processes share their modules", "management/commands/runworkers.py",
            {"            _import_for_children(config, aliases, parts)": "            pass"},
