@@ -114,7 +114,8 @@ def enter_namespace() -> None:
     if os.geteuid() != 0:
         sys.exit("network.py needs root on Linux, for network namespaces of its own")
     again = ["unshare", "--net", "--mount", sys.executable, *sys.argv]
-    os.execvpe(again[0], again, {**os.environ, "TOPOLOGY_NETWORK": "own"})
+    environment = {**os.environ, "TOPOLOGY_NETWORK": "own"}
+    sys.exit(subprocess.run(again, env=environment, check=False).returncode)
 
 
 if __name__ == "__main__":

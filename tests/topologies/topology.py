@@ -221,7 +221,8 @@ def _slowest() -> list[str]:
     took = FinishedTask.objects.annotate(took=F("finished_at") - F("enqueued_at"))
     return [
         f"slowest: {one.args[0]}, enqueued at {one.enqueued_at:%X}, {one.took.total_seconds():.1f} s,"
-        f" attempt {one.attempt}, {one.failures} failures, {one.crashes} crashes; {one.errors[-1:]}"
+        f" attempt {one.attempt}, {one.failures} failures, {one.crashes} crashes;"
+        f" {[error['type'] for error in one.errors]}"
         for one in took.order_by("-took")[:1]
         if one.took.total_seconds() > 5
     ]
@@ -233,7 +234,7 @@ def unshare(*options: str) -> list[str]:
 
 
 def main(file: str, cases: Mapping[str, Callable[[], int]]) -> int:
-    """Run the case that the command line names, or each case in a process of its own, because Django is set up once."""
+    """Run the case that the command line names, or each case in a process of its own."""
     if len(sys.argv) > 1:
         return cases[sys.argv[1]]()
     commands = ([sys.executable, file, name] for name in cases)
