@@ -20,7 +20,8 @@ from pathlib import Path
 
 import topology  # isort: skip -- it says where the next ones are
 from servers import HOST, Postgres, RabbitMQ
-from topology import Host, Play
+from topology import Play
+from topology_hosts import Host
 
 SERVERS = {"database": 1, "broker": 2}
 """The number of each server's links: third part of their addresses."""
