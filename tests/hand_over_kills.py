@@ -115,9 +115,7 @@ def _enqueue(begin: int, end: int) -> None:
     enqueue_many([(task, (number,)) for number in range(begin, end)])
 
 
-def _kill_while_they_work(
-    started: list, drains: int, rows: int, kills: int, channel, name: str
-) -> None:
+def _kill_while_they_work(started: list, drains: int, begins: list[int], count) -> None:
     """Give the drains one share of the rows after the other, and kill one once a row of it has arrived."""
     from django_txtasks.models import Task, Worker
 
