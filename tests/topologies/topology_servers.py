@@ -10,7 +10,7 @@ from pathlib import Path
 import programs
 from processes import Home
 from programs import Wanted
-from servers import HOST, RabbitMQ, Server, first_byte, free_port
+from servers import HOST, MariaDB, RabbitMQ, Server, first_byte, free_port
 
 HAPROXY = """
 global
