@@ -10,6 +10,7 @@ for each kill has arrived twice.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -63,11 +64,16 @@ def kill(server: str, drains: int, rows: int, kills: int) -> int:
     old = setup_databases(verbosity=0, interactive=False)
     os.environ["TXTASKS_IN_TEST_DATABASE"] = str(connection.settings_dict["NAME"])
     channel = _exchange(url, name)
+
+    def count() -> int:
+        return int(channel.queue_declare(name, passive=True).method.message_count)
+
     started: list[subprocess.Popen[bytes]] = []
     try:
-        _enqueue(rows)
         begin = time.monotonic()
-        _kill_while_they_work(started, drains, rows, kills)
+        _kill_while_they_work(
+            started, drains, [rows * one // kills for one in range(kills + 1)], count
+        )
         seconds = time.monotonic() - begin
         arrived = Counter(_arrived(channel, name))
     finally:
@@ -102,33 +108,34 @@ def _exchange(url: str, name: str):
     return channel
 
 
-def _enqueue(rows: int) -> None:
+def _enqueue(begin: int, end: int) -> None:
     from django_txtasks import enqueue_many, external
 
     task = external("billing.paid", queue_name="mail")
-    enqueue_many([(task, (number,)) for number in range(rows)])
+    enqueue_many([(task, (number,)) for number in range(begin, end)])
 
 
-def _kill_while_they_work(started: list, drains: int, rows: int, kills: int) -> None:
-    """Keep this number of drains at work until no row is left, and kill one after each share of the rows."""
-    from django_txtasks.models import Task
+def _kill_while_they_work(started: list, drains: int, begins: list[int], count) -> None:
+    """Give the drains one share of the rows after the other, and kill one once a row of it has arrived."""
+    from django_txtasks.models import Task, Worker
 
-    left = rows
-    for number in range(kills):
-        while len([one for one in started if one.poll() is None]) < drains:
+    for begin, end in itertools.pairwise(begins):
+        while len(living := [one for one in started if one.poll() is None]) < drains:
             started.append(_drain())
-        wanted = rows - rows * (number + 1) // (kills + 1)
-        while (left := Task.objects.count()) > wanted:
+        pids = {one.pid for one in living}
+        while not pids <= set(Worker.objects.values_list("pid", flat=True)):
+            time.sleep(0.01)
+        before = count()
+        _enqueue(begin, end)
+        while count() == before:
             time.sleep(0.001)
-        time.sleep(random.uniform(0, 0.05))  # at any place of a pass
-        victim = random.choice([one for one in started if one.poll() is None])
+        time.sleep(random.uniform(0, 0.02))  # at any place of a pass
+        victim = random.choice(living)
         os.kill(victim.pid, signal.SIGKILL)
         victim.wait()
-    while left:
-        if all(one.poll() is not None for one in started):
-            started.append(_drain())
+    started.append(_drain())
+    while Task.objects.exists():
         time.sleep(0.05)
-        left = Task.objects.count()
 
 
 def _drain() -> subprocess.Popen[bytes]:

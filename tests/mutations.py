@@ -206,6 +206,14 @@ MUTANTS = [
     Mutant("hand over: a drain hides no name", "lifecycle/names.py",
            {" - {DRAIN_MARK}": ""},
            "test_hand_over_settings.py::test_a_drain_hides_no_undeclared_name_and_makes_none"),
+    Mutant("other databases: refused at enqueueing", "enqueueing/__init__.py",
+           {"    refuse_other_product(bound.alias)\n": ""},
+           "test_other_databases.py::"
+           "test_a_server_that_only_speaks_the_protocol_is_refused_by_a_check_and_at_enqueueing"),
+    Mutant("other databases: the version is asked once", "database/server_kind.py",
+           {"    _genuine.add(alias)\n": ""},
+           "test_other_databases.py::"
+           "test_the_version_is_asked_once_in_a_process_and_django_counts_no_statement"),
     Mutant("figures: a number is written once", "counts/appending.py",
            {" AND stats_seq < %(seq)s": ""},
            "test_figures.py::test_a_write_whose_commit_was_not_answered_is_not_repeated"),
@@ -1136,8 +1144,8 @@ MUTANTS = [
            "test_one_command.py::test_a_worker_that_has_a_supervisor_starts_no_cleaner"),
     Mutant("a pipe of orders has one reader", "management/cleaning.py",
            {"        obey(pipe, loops.stop)\n":
-            "        import os\n"
-            "        obey(os.dup(pipe), Shutdown(0.0, lambda: None))\n        obey(pipe, loops.stop)\n"},
+            "            obey(os.dup(pipe), Shutdown(0.0, lambda: None))\n        obey(pipe, loops.stop)\n",
+            "import logging\n": "import logging\nimport os\n"},
            "test_one_command.py::test_an_orderly_stop_leaves_neither_worker_nor_cleaner"),
     Mutant("forked processes share their modules", "management/commands/runworkers.py",
            {"            _import_for_children(config, aliases, parts)": "            pass"},

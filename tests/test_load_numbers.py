@@ -21,12 +21,12 @@ from django_txtasks.models import DatabaseNow, FinishedTask, Task, Worker
 pytestmark = pytest.mark.usefixtures("rows")
 GIVE, OTHER = "probe.tasks.give", "probe.tasks.fail"
 WAITS = 2_500
-ONE = timedelta(seconds=1)
+ONE, LEASE = timedelta(seconds=1), timedelta(hours=1)
 
 
 def worker(*names, queues=("default",), threads=4):
     return workers.register(
-        "default", queues=list(queues), threads=threads, listening=None, lease=timedelta(seconds=15),
+        "default", queues=list(queues), threads=threads, listening=None, lease=LEASE,
         task_names=list(names),
     )  # fmt: skip
 
@@ -148,7 +148,7 @@ def test_a_silent_or_lost_worker_does_not_count():
     silent, lost = worker(GIVE), worker(GIVE)
     claimed(1, silent)
     claimed(1, lost)
-    Worker.objects.filter(pk=silent).update(seen_at=DatabaseNow() - Value(ONE * 60))
+    Worker.objects.filter(pk=silent).update(seen_at=DatabaseNow() - Value(2 * LEASE))
     Worker.objects.filter(pk=lost).update(lost=True)
     assert load.look("default") == load.Look("default", (), ())
 

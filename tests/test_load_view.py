@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
 from django_txtasks import load
 
@@ -77,3 +77,55 @@ def test_the_query_of_keda_returns_a_number_of_processes(second_database):
         cursor.execute("INSERT INTO txtasks_task (id, task_name) VALUES (gen_random_uuid(), 'x')")
         cursor.execute(query)
         assert cursor.fetchall() == [(Decimal("0.25"),)]
+
+
+# -- its plan ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plan(rows):
+    """Fill the table, and return the plan of the function's text under the function's settings."""
+
+    def explain():
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT prosrc, proconfig FROM pg_proc WHERE oid = to_regproc('txtasks_load_now')"
+            )
+            text, settings = cursor.fetchone()
+            with transaction.atomic():
+                for setting in settings:
+                    name, _, value = setting.partition("=")
+                    if name != "search_path":
+                        cursor.execute("SELECT set_config(%s, %s, true)", [name, value])
+                cursor.execute(f"EXPLAIN {text}")
+                return "\n".join(line for (line,) in cursor.fetchall())
+
+    yield explain
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM txtasks_task")
+        cursor.execute("ANALYZE txtasks_task")
+
+
+def fill(number):
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO txtasks_task (id, task_name, queue_name, priority)"
+            " SELECT gen_random_uuid(), 'x', 'q' || i %% 3, i %% 5 FROM generate_series(1, %s) i",
+            [number],
+        )
+
+
+@pytest.mark.parametrize("analyzed", [0, 20_000], ids=["of the empty table", "of the full table"])
+def test_it_reads_the_index_in_its_order_whatever_the_statistics_say(plan, analyzed):
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM txtasks_task")
+        fill(analyzed)
+        cursor.execute("ANALYZE txtasks_task")
+    fill(20_000 - analyzed)
+    found = plan()
+    assert found.count("using txtasks_pending on txtasks_task") == 4, found
+    assert "Scan on txtasks_task" not in found.replace("Index Scan", "").replace(
+        "Index Only Scan", ""
+    )
+    # what a worker runs is sorted by the time of its claim; nothing else is
+    assert re.findall(r"Sort Key: (.+)", found) == ["t_4.claimed_at"], found

@@ -1,13 +1,17 @@
 """Databases on which tasks do not run are refused by name; the others get no needless warning."""
 
+from contextlib import suppress
+
 import helpers
 import pytest
 from django.core.management import CommandError, call_command
 from django.core.management.base import SystemCheckError
-from django.db import connection, connections, transaction
+from django.db import DatabaseError, connection, connections, transaction
+from django.db.transaction import TransactionManagementError
 from probe import tasks
 
 from django_txtasks import checks, enqueue_many
+from django_txtasks.database import server_kind
 from django_txtasks.database.server_kind import product_of
 from django_txtasks.exceptions import UnsupportedDatabase
 from django_txtasks.models import Task
@@ -90,7 +94,7 @@ def test_this_server_is_what_its_backend_says():
 @pytest.mark.skipif(
     connection.vendor != "postgresql", reason="only PostgreSQL lets a test replace version()"
 )
-def test_a_server_that_only_speaks_the_protocol_is_refused_by_a_check():
+def test_a_server_that_only_speaks_the_protocol_is_refused_by_a_check_and_at_enqueueing():
     helpers.execute("CREATE SCHEMA another")
     try:
         helpers.execute(
@@ -102,10 +106,35 @@ def test_a_server_that_only_speaks_the_protocol_is_refused_by_a_check():
             (error,) = checks.check_tables(databases=["second"])
             assert error.id == "txtasks.E004"
             assert "'second' is CockroachDB, on which tasks do not run" in error.msg
+            refused = [
+                lambda: tasks.note.using(using="second").enqueue("x"),
+                lambda: enqueue_many([(tasks.note.using(using="second"), ["x"])]),
+            ]
+            for enqueue in refused:
+                server_kind._genuine.discard("second")
+                with pytest.raises(UnsupportedDatabase, match="'second' is CockroachDB"):
+                    enqueue()
             with pytest.raises(CommandError, match="is CockroachDB"):
                 call_command("runworkers", database="second", batch=True, skip_checks=False)
     finally:
         helpers.execute("DROP SCHEMA another CASCADE")
+
+
+def test_the_version_is_asked_once_in_a_process_and_django_counts_no_statement(
+    django_assert_num_queries,
+):
+    server_kind._genuine.discard("default")
+    with django_assert_num_queries(1):
+        tasks.note.enqueue("first")
+    assert "default" in server_kind._genuine
+
+
+def test_a_broken_transaction_raises_at_enqueueing_what_django_raises():
+    server_kind._genuine.discard("default")
+    with pytest.raises(TransactionManagementError), transaction.atomic():
+        with suppress(DatabaseError), transaction.atomic(savepoint=False):
+            helpers.execute("SELECT * FROM no_such_table")
+        tasks.note.enqueue("x")
 
 
 def test_django_s_own_checks_find_nothing_in_our_tables():

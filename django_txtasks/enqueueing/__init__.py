@@ -17,6 +17,7 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks import signals, tracing
+from django_txtasks.database.server_kind import refuse_other_product
 from django_txtasks.database.transactions import repeated
 from django_txtasks.declarations.registry import hint_queue
 from django_txtasks.enqueueing import once
@@ -115,6 +116,7 @@ def _enqueue_all(wanted: Sequence[Call], aliases: Sequence[str]) -> list[TaskHan
     if open_batches.is_any():
         parts = {alias: _in_batch(alias, part) for alias, part in parts.items()}
     for alias in parts:
+        refuse_other_product(alias)
         warn_if_apart(alias)
 
     def write() -> dict[str, list[TaskHandle]]:
@@ -177,6 +179,7 @@ def _enqueue_bound(
     if open_batches.is_any():
         ((bound, *_),) = _in_batch(bound.alias, [(bound, args, kwargs)])
     task = to_row((bound, args, kwargs))
+    refuse_other_product(bound.alias)
     warn_if_apart(bound.alias)
     if bound.once_key is not None:
         return _enqueue_once(bound, bound.once_key, task, write)

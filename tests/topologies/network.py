@@ -20,7 +20,8 @@ from pathlib import Path
 
 import topology  # isort: skip -- it says where the next ones are
 from servers import HOST, Postgres, RabbitMQ
-from topology import Host, Play
+from topology import Play
+from topology_hosts import Host
 
 SERVERS = {"database": 1, "broker": 2}
 """The number of each server's links: third part of their addresses."""
@@ -114,7 +115,8 @@ def enter_namespace() -> None:
     if os.geteuid() != 0:
         sys.exit("network.py needs root on Linux, for network namespaces of its own")
     again = ["unshare", "--net", "--mount", sys.executable, *sys.argv]
-    os.execvpe(again[0], again, {**os.environ, "TOPOLOGY_NETWORK": "own"})
+    environment = {**os.environ, "TOPOLOGY_NETWORK": "own"}
+    sys.exit(subprocess.run(again, env=environment, check=False).returncode)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import topology  # isort: skip -- it says where the next ones are
 from servers import HOST, Postgres, RabbitMQ
-from topology import Host, Play
+from topology import Play
+from topology_hosts import Host
 from topology_servers import HAProxy
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import topology  # isort: skip -- it says where the next ones are
 from servers import PgBouncer, Postgres, RabbitMQ, Server
-from topology import Host, Play
+from topology import Play
+from topology_hosts import Host
 
 
 def play(mode: str) -> int:

@@ -18,17 +18,11 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-PATHS = [
-    str(path) for path in (HERE, HERE.parent, HERE.parents[1] / "testproject", HERE.parents[1])
-]
-sys.path[:0] = PATHS
-
-import failovers  # noqa: E402
-from helpers import wait_until  # noqa: E402
+from topology_hosts import Host  # isort: skip -- it says where the next ones are
+import failovers
+from helpers import wait_until
 
 THREADS = 4
 TASKS = int(os.environ.get("TOPOLOGY_TASKS", "1500"))
@@ -36,49 +30,6 @@ SECONDS = float(os.environ.get("TOPOLOGY_SECONDS", "30"))
 """The load: so many tasks, enqueued evenly in so many seconds."""
 LOST = re.compile(r"Worker (\S+) on (\S+) \(pid \d+\) is lost: ([^\n]*)")
 PATIENCE = 240
-
-
-@dataclass
-class Host:
-    """A machine of the play: its processes reach the servers by its own addresses.
-
-    Args:
-        command: what its processes are started with. By default they have a host name of their own, so that
-            cleaners of other hosts cannot see them.
-        environment: further variables of its processes.
-    """
-
-    name: str
-    database: str
-    broker: str | None = None
-    command: Sequence[str] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    def variables(self) -> dict[str, str]:
-        """Return the environment of its processes."""
-        variables = {
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": "topology_settings",
-            "PYTHONPATH": os.pathsep.join(PATHS),
-            "TXTASKS_DATABASE_URL": self.database,
-            "TXTASKS_BROKER_URL": self.broker or "",
-            **self.environment,
-        }
-        variables.pop("TXTASKS_SETTINGS", None)
-        return variables
-
-    def start(self, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a management command there."""
-        mine = ["sh", "-c", 'hostname "$0" && exec "$@"', self.name]
-        prefix = self.command or [*unshare("--uts"), *mine]
-        with log.open("ab") as output:
-            return subprocess.Popen(
-                [*prefix, sys.executable, "-m", "django", *arguments],
-                env=self.variables(),
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
 
 
 class Play(AbstractContextManager["Play"]):
@@ -221,19 +172,15 @@ def _slowest() -> list[str]:
     took = FinishedTask.objects.annotate(took=F("finished_at") - F("enqueued_at"))
     return [
         f"slowest: {one.args[0]}, enqueued at {one.enqueued_at:%X}, {one.took.total_seconds():.1f} s,"
-        f" attempt {one.attempt}, {one.failures} failures, {one.crashes} crashes; {one.errors[-1:]}"
+        f" attempt {one.attempt}, {one.failures} failures, {one.crashes} crashes;"
+        f" {[error['type'] for error in one.errors]}"
         for one in took.order_by("-took")[:1]
         if one.took.total_seconds() > 5
     ]
 
 
-def unshare(*options: str) -> list[str]:
-    """Return the beginning of a command that runs in namespaces of its own."""
-    return ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), *options]
-
-
 def main(file: str, cases: Mapping[str, Callable[[], int]]) -> int:
-    """Run the case that the command line names, or each case in a process of its own, because Django is set up once."""
+    """Run the case that the command line names, or each case in a process of its own."""
     if len(sys.argv) > 1:
         return cases[sys.argv[1]]()
     commands = ([sys.executable, file, name] for name in cases)

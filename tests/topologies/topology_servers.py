@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import programs
 from processes import Home
@@ -49,7 +50,7 @@ class HAProxy(Server):
         for name, ports in self._backends.items():
             lines.append(f"listen {name}\n    bind {HOST}:{self.ports[name]}")
             for number, port in enumerate(ports):
-                lines.append(  # noqa: PERF401 -- two lines of a file
+                lines.append(
                     f"    server {name}{number} {HOST}:{port} check inter 500ms fall 2 rise 2"
                     f" on-marked-down shutdown-sessions{' backup' if number else ''}"
                 )
@@ -64,6 +65,73 @@ class HAProxy(Server):
 
     def _answers(self) -> bool:
         return bool(first_byte(self.port, b"GET / HTTP/1.0\r\n\r\n"))
+
+
+class GaleraNode(MariaDB):
+    """A node of MariaDB that replicates with Galera; a node that joins copies the data with rsync."""
+
+    name = "Galera"
+    wanted = Wanted(
+        command="wsrep_sst_rsync", package="mariadb-server", pattern="usr/bin/wsrep_sst_rsync"
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.group, self._incoming, self._copies = free_port(), free_port(), free_port()
+        self.others: Sequence[GaleraNode] = ()
+
+    def _command(self) -> list[str | Path]:
+        usr = self._program.path.parent.parent
+        return [usr / "sbin/mariadbd", *super()._command()[1:], *self._replication()]
+
+    def _replication(self) -> list[str]:
+        if not (self.home.path / "data/ibdata1").exists():
+            return []  # the system tables are written first
+        provider = self._program.path.parent.parent / "lib/galera/libgalera_smm.so"
+        listen = (
+            f"gmcast.listen_addr=tcp://{HOST}:{self.group};ist.recv_addr={HOST}:{self._incoming}"
+        )
+        settings = {
+            "wsrep-on": "ON",
+            "wsrep-provider": provider,
+            "wsrep-provider-options": f"{listen};gcache.size=32M;gcache.page_size=32M",
+            "wsrep-cluster-name": "topology",
+            "wsrep-cluster-address": "gcomm://"
+            + ",".join(f"{HOST}:{node.group}" for node in self.others),
+            "wsrep-node-address": HOST,
+            "wsrep-sst-method": "rsync",
+            "wsrep-sst-receive-address": f"{HOST}:{self._copies}",
+            "binlog-format": "ROW",
+            "innodb-autoinc-lock-mode": 2,
+        }
+        return [f"--{name}={value}" for name, value in settings.items()]
+
+    def _answers(self) -> bool:
+        if not super()._answers():
+            return False
+        import pymysql
+
+        try:
+            session = pymysql.connect(host=HOST, port=self.port, user="root")
+            with session, session.cursor() as cursor:
+                cursor.execute("SHOW STATUS LIKE 'wsrep_ready'")
+                return cursor.fetchone() == ("wsrep_ready", "ON")
+        except pymysql.Error:
+            return False
+
+
+@contextmanager
+def galera_cluster(count: int) -> Iterator[list[GaleraNode]]:
+    """Start nodes of Galera, one after the other; the first one begins the cluster."""
+    with ExitStack() as stack:
+        nodes = [GaleraNode() for _ in range(count)]
+        for number, node in enumerate(nodes):
+            stack.callback(node.close)
+            node.others = nodes[:number]
+            node.start()
+        for node in nodes:
+            node.others = [other for other in nodes if other is not node]
+        yield nodes
 
 
 class RabbitMQNode(RabbitMQ):
