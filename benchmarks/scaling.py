@@ -199,7 +199,7 @@ def _session() -> Iterator[Callable[[int, float], None]]:
 
 _FILL = """
     INSERT INTO txtasks_task (id, task_name, queue_name, run_after)
-    SELECT gen_random_uuid(), 'probe.tasks.slow', CASE WHEN i % 10 = 0 THEN 'mail' ELSE 'default' END,
+    SELECT gen_random_uuid(), 'probe.tasks.slow', CASE WHEN i %% 10 = 0 THEN 'mail' ELSE 'default' END,
            now() - i * interval '1 ms' FROM generate_series(1, %s) i
 """
 _FILL_HISTORY = """

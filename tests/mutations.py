@@ -2406,7 +2406,7 @@ MUTANTS = [
            {"            headers=attempt.headers,\n        )\n\n\n": "        )\n\n\n"},
            "test_tracing.py::test_a_hook_gets_the_headers_of_the_attempt_that_enqueues_it"),
     Mutant("Celery: a call in a transaction is a row", "contrib/celery/app.py",
-           {"    if connection.in_atomic_block:\n        return True": "    if False:\n        return True"},
+           {"        if repeats or ": "        if True or "},
            "test_celery_rows.py::test_celerys_id_is_the_rows_id_unless_the_caller_gave_one"),
     Mutant("Celery: autocommit off is a transaction", "contrib/celery/app.py",
            {"    return connection.connection is not None and not": "    return False and not"},

@@ -135,9 +135,10 @@ def test_a_retry_inside_a_transaction_is_not_rolled_back(site):
 
 def test_the_replacement_of_a_task_is_not_rolled_back(site):
     with transaction.atomic():
-        on_celery.replaced_in_atomic.delay("a")
+        result = on_celery.replaced_in_atomic.delay("a")
     hand_over()
-    helpers.wait_until(lambda: keys() == ["a 1", "a 2"])
+    assert result.get(SECONDS) == ["a 1", "a 2"]
+    assert keys() == ["a 1", "a 2"]
 
 
 def test_a_task_sends_inside_its_own_transactions(site):

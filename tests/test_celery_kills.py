@@ -30,7 +30,7 @@ from django_txtasks.models import Task
 pytestmark = pytest.mark.once
 ROWS = int(os.environ.get("TXTASKS_TEST_CELERY_ROWS", "300"))
 KILLS = int(os.environ.get("TXTASKS_TEST_CELERY_KILLS", "3"))
-LONGEST_LIFE_SECONDS = 0.3
+LONGEST_LIFE_SECONDS = 1.0
 """A drain is struck at some moment of this time after its registration: idle, sending, or writing."""
 
 

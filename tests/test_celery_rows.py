@@ -423,13 +423,14 @@ def test_an_ordered_queue_waits_for_each_answer(site, amqp, txtasks):
     with transaction.atomic():
         run.delay("a")
     with transaction.atomic():
-        run.apply_async(("b",), exchange=f"{app.conf.task_default_queue}-nowhere", routing_key="x")
+        run.apply_async(("b",), exchange="amq.direct", routing_key="nowhere")
     with transaction.atomic():
         run.delay("c")
     drain = handing.new_drain("celery")
     drain._turn()
     drain._target.close()
     assert drain.handed == 1
+    assert celery_site.messages_in(site.queue) == 1  # c is not sent before b is taken
     assert [row.args for row in Task.objects.order_by("pk")] == [["b"], ["c"]]
 
 

@@ -123,7 +123,7 @@ def test_what_may_not_start_does_not_count(columns):
 def test_tasks_in_lanes_stand_apart():
     due(7, lane="shop")
     due(2, lane="shop", expires_at=DatabaseNow() - Value(ONE))
-    due(3, lane="later", run_after=DatabaseNow() + Value(ONE * 3600))
+    due(3, lane="zebra", run_after=DatabaseNow() + Value(ONE * 3600))
     (one,) = load.look("default").queues
     assert (one.due, one.due_in_lanes, one.wanted_threads) == (0, 7, 0)
 
