@@ -37,7 +37,7 @@ SDIST = {
     "toxfile.py",
 }
 """With these the tests, the documentation and the benchmarks run from the sdist as from a clone."""
-EXTRAS = {"binary", "mysql", "periodic", "tasks"}
+EXTRAS = {"binary", "celery", "mysql", "periodic", "tasks"}
 REQUIRED = {"django", "pika", "psycopg"}
 
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("rows")
 LONG = int(os.environ.get("TXTASKS_TEST_INTAKE_MESSAGES", "0"))
 MESSAGES, KILLS, RESTARTS = (LONG, 20, 5) if LONG else (300, 3, 0)
 EACH_BAD = 20  # one message of so many is refused
-TAKEN = re.compile(r"took (\d+) messages: (\d+) new tasks")
+TAKEN = re.compile(r"messages taken: (\d+); of new tasks: (\d+)")
 
 
 @pytest.fixture

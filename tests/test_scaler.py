@@ -274,7 +274,7 @@ def test_the_command_prints_a_table_or_json(capsys):
     head, line, last = capsys.readouterr().out.splitlines()
     assert head.split()[:2] == ["queue", "due"]
     assert line.split()[:3] == ["default", "3", "0"]
-    assert last == "Worker processes: 0, with 0 threads."
+    assert last == "Worker processes: 0, threads: 0."
     call_command("txtasks_load", json=True)
     (queue,) = json.loads(capsys.readouterr().out)["queues"]
     assert (queue["queue_name"], queue["due"], queue["wanted_threads"]) == ("default", 3, 1)

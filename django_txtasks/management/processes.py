@@ -69,8 +69,8 @@ def limits_of(options: dict[str, Any], *, has_parent: bool) -> Limits | None:
     for option in ("batch", "max_tasks"):
         if options[option]:
             raise CommandError(
-                f"--{option.replace('_', '-')} ends processes when their work is done, so their number does not "
-                "follow the load. Give --processes a number."
+                f"With --{option.replace('_', '-')} a process ends when its work is done, so the number of "
+                "processes does not follow the load. Give --processes a number."
             )
     if not has_parent:
         raise CommandError(

@@ -436,7 +436,10 @@ target_away = LogSignal(
     "delay",
 )
 target_back = LogSignal(
-    logging.WARNING, "The target of queue %s takes tasks again, after %.1f s.", "queue", "seconds"
+    logging.WARNING,
+    "The target of queue %s can be reached again, after %.1f s.",
+    "queue",
+    "seconds",
 )
 queue_paused = LogSignal(
     logging.WARNING,
@@ -652,18 +655,19 @@ intake_started = LogSignal(
 intake_stopped = LogSignal(logging.INFO, "Intake of queue %s stopped.", "queue")
 messages_taken = LogSignal(
     logging.INFO,
-    "Intake of queue %s took %d messages: %d new tasks in database '%s'.",
+    "Intake of queue %s: number of messages taken: %d; of new tasks: %d, in database '%s'.",
     "queue", "count", "new", "database",
 )  # fmt: skip
 messages_refused = LogSignal(
     logging.WARNING,
-    "Intake of queue %s refused %d messages and sent them to the %s, each with its reason. The first one: %s.",
+    "Intake of queue %s: number of messages refused: %d. They were sent to the %s, each with its reason. The "
+    "first reason: %s.",
     "queue", "count", "place", "reason",
 )  # fmt: skip
 refusals_unsent = LogSignal(
     logging.ERROR,
-    "Intake of queue %s cannot send %d refused messages to the %s: %s. They stay in the queue, and it tries again "
-    "every few seconds.",
+    "Intake of queue %s: number of refused messages: %d. They cannot be sent to the %s: %s. They stay in the "
+    "queue, and the intake tries again every few seconds.",
     "queue", "count", "place", "error",
 )  # fmt: skip
 figures_not_written = LogSignal(
@@ -755,13 +759,14 @@ sessions_near_limit = LogSignal(
 processes_added = LogSignal(
     logging.INFO,
     "Supervisor: starts more worker processes for database '%s': %d, then there are %d. The oldest task has "
-    "waited for %.1f s, and the queues need %d threads.",
+    "waited for %.1f s, and the number of threads that the queues need is %d.",
     "database", "count", "total", "oldest", "wanted",
 )  # fmt: skip
 process_retired = LogSignal(
     logging.INFO,
     "Supervisor: worker process %s of database '%s' takes nothing more and ends after its last task, because "
-    "fewer processes have been enough for two minutes. Others: %d. The queues need %d threads.",
+    "fewer processes have been enough for two minutes. Others: %d. The number of threads that the queues need "
+    "is %d.",
     "pid", "database", "total", "wanted",
 )  # fmt: skip
 child_started = LogSignal(logging.INFO, "Supervisor: started %s process %s.", "role", "pid")

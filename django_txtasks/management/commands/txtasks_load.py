@@ -88,7 +88,7 @@ class Command(DatabaseCommand):
             cells = [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]
             self.show("  ".join(cells))
         threads = sum(one.threads for one in found.workers)
-        self.show(f"Worker processes: {len(found.workers)}, with {threads} threads.")
+        self.show(f"Worker processes: {len(found.workers)}, threads: {threads}.")
 
     @contextmanager
     def _publishing(self, config: Config, exchange: str, *, is_once: bool) -> Iterator[Show]:
