@@ -1144,7 +1144,7 @@ MUTANTS = [
            "test_one_command.py::test_a_worker_that_has_a_supervisor_starts_no_cleaner"),
     Mutant("a pipe of orders has one reader", "management/cleaning.py",
            {"        obey(pipe, loops.stop)\n":
-            "            obey(os.dup(pipe), Shutdown(0.0, lambda: None))\n        obey(pipe, loops.stop)\n",
+            "        obey(os.dup(pipe), Shutdown(0.0, lambda: None))\n        obey(pipe, loops.stop)\n",
             "import logging\n": "import logging\nimport os\n"},
            "test_one_command.py::test_an_orderly_stop_leaves_neither_worker_nor_cleaner"),
     Mutant("forked processes share their modules", "management/commands/runworkers.py",

@@ -98,6 +98,7 @@ def test_one_end_is_announced_once(lifecycle):
 def test_without_an_exchange_nothing_is_announced(exchange, txtasks):
     name, take = exchange
     call_command("runworkers", batch=True)
+    assert not announcing._announcements._senders
     txtasks(lifecycle_exchange=name)
     call_command("runworkers", batch=True)
     assert [take()[0] for _ in range(2)] == ["worker.started", "worker.ended"]

@@ -22,6 +22,7 @@ from probe.models import Run
 
 from django_txtasks import external
 from django_txtasks.exceptions import Away, InvalidArguments, InvalidOption
+from django_txtasks.hand_over.choosing import Place, choose
 from django_txtasks.models import Task
 
 app, run, add = on_celery.app, on_celery.run, on_celery.add
@@ -410,12 +411,19 @@ def test_what_a_full_queue_refuses_is_postponed(site, amqp):
 def test_a_queue_that_others_have_declared_otherwise_postpones_its_rows_alone(site, amqp):
     name = f"{site.queue}-other"
     amqp.queue_declare(name, durable=False)
+    with transaction.atomic():
+        run.delay("good")
+        bad = run.apply_async(("bad",), queue=name)
+        run.delay("good")
+    target = app.txtasks_target("celery", ordered=False)
     try:
-        assert send_with_good_ones(lambda: run.apply_async(("bad",), queue=name)) == 2
+        answers = target.send(choose("default", "celery", 10, Place(0.0))[0], time.monotonic() + 5)
     finally:
+        target.close()
         amqp.queue_delete(name)
-    (left,) = Task.objects.all()
-    assert "PRECONDITION_FAILED" in left.errors[-1]["message"]
+    assert len(answers.taken) == 2 and not answers.broken  # no row has to be sent alone
+    (reason,) = answers.postponed.values()
+    assert "PRECONDITION_FAILED" in reason and str(*answers.postponed) == bad.id
 
 
 def test_an_ordered_queue_waits_for_each_answer(site, amqp, txtasks):
@@ -440,8 +448,6 @@ def test_a_broker_that_goes_away_in_a_pass_leaves_the_rows(site):
     target._connection.connection.sock.shutdown(socket.SHUT_RDWR)
     with transaction.atomic():
         run.delay("a")
-    from django_txtasks.hand_over.choosing import Place, choose
-
     rows, _ = choose("default", "celery", 10, Place(0.0))
     answers = target.send(rows, time.monotonic() + 5)
     assert answers.away and not answers.known
