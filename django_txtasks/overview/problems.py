@@ -281,7 +281,7 @@ def _of_schedules(found: Overview) -> Iterator[Problem]:
         if one.problem:
             template = _(
                 "Schedule %(name)s does not tick as declared: %(problem)s. Correct the code or the schedule, or "
-                "choose \"Turn off\" in the list of schedules."
+                'choose "Turn off" in the list of schedules.'
             )
         elif one.unready is not None:
             template = _("Schedule %(name)s is not done by its hour.")
