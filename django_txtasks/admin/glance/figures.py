@@ -112,8 +112,8 @@ def cause(one: Cause, now: datetime, links: Links) -> ShownCause:
         cells=[
             (_("Dead"), _number(one.dead)),
             (_("Retrying"), _number(one.retrying)),
-            (_("First"), shown.age(one.first, now)),
-            (_("Last"), shown.age(one.last, now)),
+            (_("First due"), shown.age(one.first, now)),
+            (_("Last due"), shown.age(one.last, now)),
         ],
     )
 
