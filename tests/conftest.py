@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import uuid
 from pathlib import Path
 
@@ -46,6 +47,14 @@ def rows(django_db_setup, django_db_blocker):
             connection.close()
         helpers.empty_tables()
         connections.close_all()
+
+
+@pytest.fixture(autouse=True)
+def no_celery_apps(request, monkeypatch):
+    """Only tests of Celery have an app of Celery: Django's checks would find it in all tests of this process."""
+    checks = sys.modules.get("django_txtasks.contrib.celery.checks")
+    if checks is not None and not request.module.__name__.startswith("test_celery"):
+        monkeypatch.setattr(checks, "_apps", set())
 
 
 @pytest.fixture(autouse=True)

@@ -42,6 +42,8 @@ def exchange(broker):
 def lifecycle(exchange, txtasks):
     name, take = exchange
     txtasks(lifecycle_exchange=name)
+    announcing.announce(get_config(), name, "connected", {})  # a busy machine may need a second try
+    assert take() == ("connected", {})
     return take
 
 

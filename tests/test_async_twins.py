@@ -35,7 +35,7 @@ TWINS = [
     *((TaskHandle, name) for name in ("status", "progress", "result", "cancel")),
     (BatchHandle, "status"),
 ]
-ASK_NOBODY = {"batch", "periodic", "resume_url", "subscribe", "task"}
+ASK_NOBODY = {"batch", "external", "periodic", "resume_url", "subscribe", "task"}
 """Public functions that ask no database, and ``batch``, whose block is a transaction."""
 
 

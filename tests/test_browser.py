@@ -348,9 +348,8 @@ def test_the_page_and_the_list_open_with_100_000_rows(visit):
     for status, cause in (("pending", None), ("dead", 5)):
         helpers.execute(MANY[connection.vendor], status, cause)
     page = visit().go()
-    assert page.get_by_role("link", name="2,000+ due").is_visible()
-    assert page.get_by_role("link", name="2,000+ dead").is_visible()
-    page.get_by_role("link", name="2,000+ due").click()
+    assert page.get_by_role("link", name=re.compile(r"^\d,\d{3}\+ dead")).is_visible()
+    page.get_by_role("link", name=re.compile(r"^\d,\d{3}\+ due")).click()
     page.wait_for_url(re.compile("due=due"))
     assert page.locator("#result_list tbody tr").count() > 0
     assert Task.objects.count() == 100_000

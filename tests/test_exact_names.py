@@ -94,7 +94,7 @@ def test_every_column_that_decides_has_an_exact_collation():
         "schedule.name", "schedule.queue_name", "schedule.task_name",
         "stat.queue_name", "stat.task_name",
         "step.name",
-        "task.lane", "task.on_crash", "task.queue_name", "task.status", "task.task_name",
+        "task.failed_status", "task.lane", "task.on_crash", "task.queue_name", "task.status", "task.task_name",
         "wait.name",
     ]  # fmt: skip
 

@@ -57,7 +57,7 @@ def test_a_time_by_outcome_has_a_horizon_for_each_distinct_time():
         "orders": {"succeeded": None, "*": 365 * DAY},
     }
     retention = parse({"queues": QUEUES, "keep_finished": kept}).retention
-    failed = ("cancelled", "discarded", "expired")
+    failed = ("cancelled", "discarded", "expired", "handed")
     assert retention.horizons == [
         Horizon(
             3 * DAY,
@@ -67,7 +67,7 @@ def test_a_time_by_outcome_has_a_horizon_for_each_distinct_time():
             365 * DAY,
             (
                 Kind(("mail", "orders"), True, failed),
-                Kind(("orders",), False, ("cancelled", "discarded", "expired", "merged")),
+                Kind(("orders",), False, ("cancelled", "discarded", "expired", "merged", "handed")),
             ),
         ),
     ]
@@ -102,7 +102,7 @@ def test_rows_of_the_longest_time_are_removed_without_a_condition(kept, horizons
     ("kept", "told"),
     [
         ({"*": {"succeded": 5, "*": 60}}, "unknown outcome 'succeded'. Did you mean 'succeeded'"),
-        ({"*": {"dead": 5, "*": 60}}, "has the unknown outcome 'dead'. Use succeeded, "),
+        ({"*": {"dead": 5, "*": 60}}, "has the unknown outcome 'dead'.*Use succeeded, "),
         ({"*": {"succeeded": 5}}, "says nothing of the outcome 'cancelled'"),
         ({"*": {}}, "says nothing of the outcome 'succeeded'"),
         ({"succeeded": 5, "*": 60}, r"names the queue 'succeeded'.*For a time by outcome"),
@@ -172,9 +172,9 @@ def test_each_outcome_is_removed_at_its_time(txtasks):
     assert clean()["pruned"] > 0
     assert left() == {
         ("default", "succeeded"): 1, ("default", "merged"): 3, ("default", "cancelled"): 5,
-        ("default", "discarded"): 5, ("default", "expired"): 5,
+        ("default", "discarded"): 5, ("default", "expired"): 5, ("default", "handed"): 5,
         ("mail", "succeeded"): 6, ("mail", "merged"): 1, ("mail", "cancelled"): 1,
-        ("mail", "discarded"): 1, ("mail", "expired"): 1,
+        ("mail", "discarded"): 1, ("mail", "expired"): 1, ("mail", "handed"): 1,
         **{("orders", outcome): 2 for outcome in Outcome.values},
     }  # fmt: skip
     assert clean()["pruned"] == 0

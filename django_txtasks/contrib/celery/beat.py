@@ -87,7 +87,7 @@ def line_of(found: Found) -> str:
     return f"{when}, {found.task_name} in the queue {found.queue_name}{off}"
 
 
-def write(alias: str, found: Found, *, by: str) -> str:
+def save(alias: str, found: Found, *, by: str) -> str:
     """Write a periodic task, unless it is there; return the result as text.
 
     A schedule is off, and a task for one moment is held, until a person turns it on: beat still sends it.

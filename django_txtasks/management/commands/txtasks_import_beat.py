@@ -42,7 +42,7 @@ class Command(DatabaseCommand):
                     continue
                 text = f"{found.name}: {beat.line_of(found)}"
                 if options["write"]:
-                    text += f": {beat.write(alias, found, by=user_of_process())}"
+                    text += f": {beat.save(alias, found, by=user_of_process())}"
                 self.show(text)
         except LibraryMissing as error:
             raise CommandError(str(error)) from None
