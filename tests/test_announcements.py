@@ -48,7 +48,7 @@ def lifecycle(exchange, txtasks):
 
 
 def test_the_life_of_a_worker_and_the_death_of_a_task_are_announced(lifecycle):
-    handle = tasks.fail.using(queue_name="mail").enqueue("no paper " + 2_000 * "x")
+    handle = tasks.fail.using(queue_name="mail", max_attempts=1).enqueue("no paper " + 2_000 * "x")
     call_command("runworkers", batch=True)
     started, dead, ended = (lifecycle() for _ in range(3))
     assert [key for key, _ in (started, dead, ended)] == [
@@ -64,7 +64,7 @@ def test_the_life_of_a_worker_and_the_death_of_a_task_are_announced(lifecycle):
     assert (dead[1]["task"], dead[1]["queue"], dead[1]["attempt"]) == (
         "probe.tasks.fail",
         "mail",
-        3,
+        1,
     )
     assert dead[1]["error"].startswith("ValueError: no")
     assert len(dead[1]["error"]) == 1_000

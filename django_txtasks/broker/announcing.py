@@ -85,9 +85,9 @@ class Announcements:
 
     def add(self, key: str, data: dict[str, Any]) -> None:
         """Publish a message soon."""
-        self._waiting.append((key, data))
         with self._starting:
-            if self._thread is None:
+            self._waiting.append((key, data))
+            if self._thread is None:  # also after the end of a thread that was told to close
                 thread = threading.Thread(target=self._run, name="txtasks-announcer", daemon=True)
                 thread.start()
                 self._thread = thread
@@ -100,11 +100,12 @@ class Announcements:
 
     def join(self, seconds: float) -> None:
         """Wait for the thread's end, at most ``seconds``."""
-        if self._thread not in (None, threading.current_thread()):
-            self._thread.join(seconds)
+        thread = self._thread
+        if thread not in (None, threading.current_thread()):
+            thread.join(seconds)
 
     def _run(self) -> None:
-        while self._waiting or not self._closing.is_set():
+        while self._goes_on():
             try:
                 if not self._waiting:
                     self._wake_up.wait(LOOK_SECONDS)
@@ -120,6 +121,13 @@ class Announcements:
                     return
                 self._closing.wait(pause)
         self._announcer.close()
+
+    def _goes_on(self) -> bool:
+        with self._starting:
+            goes_on = bool(self._waiting) or not self._closing.is_set()
+            if not goes_on:
+                self._thread = None
+        return goes_on
 
 
 def announce(config: Config, exchange: str, key: str, data: dict[str, Any]) -> None:

@@ -79,7 +79,7 @@ class Command(DatabaseCommand):
 
     def _print(self, found: load.Look, *, as_json: bool) -> None:
         if as_json:
-            self.stdout.write(found.as_json())
+            self.show(found.as_json())
             self.stdout.flush()
             return
         rows = [TITLES, *(_cells(one) for one in found.queues)]
