@@ -237,8 +237,8 @@ def test_runworkers_starts_a_second_process_when_a_task_waits(processes, txtasks
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--processes=1..8", "--batch"], "--batch ends processes"),
-        (["--processes=1..8", "--max-tasks=5"], "--max-tasks ends processes"),
+        (["--processes=1..8", "--batch"], "With --batch a process ends"),
+        (["--processes=1..8", "--max-tasks=5"], "With --max-tasks a process ends"),
         (["--processes=2", "--within=9"], "only for a range"),
         (["--processes=1..8", "--probe-port=8000"], "would start up to 8"),
         (["--processes=8..1"], "the second number must be the greater one"),
