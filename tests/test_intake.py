@@ -580,7 +580,7 @@ def test_the_command_takes_messages_and_ends_when_it_is_told_to(queue, processes
     assert queue.count() == 0
     log = processes.log_of(command)
     assert f"Intake of queue {queue.name} stopped." in log
-    assert "refused 1 messages" in log
+    assert "number of messages refused: 1" in log
 
 
 def refuses(text, **options):
