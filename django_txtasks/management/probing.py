@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 from django.core.management.base import CommandError
@@ -56,6 +57,22 @@ def probes_at(
     except (OSError, OverflowError, RuntimeError) as error:
         where = f" --probe-address {address}" if address else ""
         raise CommandError(f"--probe-port {port}{where} cannot be used: {error}.") from None
+
+
+@contextmanager
+def answering(
+    port: int | None,
+    address: str,
+    liveness: Liveness | LivenessOfAll,
+    pages: Mapping[str, Page] | None = None,
+) -> Iterator[None]:
+    """Answer probes until the end of the block. Arguments and errors as of ``probes_at``."""
+    probes = probes_at(port, address, liveness, pages)
+    try:
+        yield
+    finally:
+        if probes is not None:
+            probes.close()
 
 
 def port(text: str) -> int:

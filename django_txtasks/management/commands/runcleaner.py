@@ -31,7 +31,7 @@ from django_txtasks.management.console import (
     signals_in_background,
     stop_signals,
 )
-from django_txtasks.management.probing import liveness_at, probe_options, probes_at
+from django_txtasks.management.probing import answering, liveness_at, probe_options
 from django_txtasks.worker.process.probes import LivenessOfAll
 
 
@@ -69,13 +69,11 @@ class Command(BaseCommand):
         livenesses = list(loops.livenesses.values())
         together = liveness_at(file, lambda: LivenessOfAll(livenesses, file))
         pages = {"/metrics": partial(_metrics, aliases)}
-        probes = probes_at(port, options["probe_address"], together, pages)
-        try:
-            with stop_signals(loops.stop.request):
-                loops.run(together.turned)
-        finally:
-            if probes is not None:
-                probes.close()
+        with (
+            answering(port, options["probe_address"], together, pages),
+            stop_signals(loops.stop.request),
+        ):
+            loops.run(together.turned)
 
     def _once(self, config: Config, aliases: list[str], *, dry: bool) -> None:
         """Clean one database after the other; continue if one cannot be reached."""

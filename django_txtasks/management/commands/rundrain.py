@@ -21,7 +21,7 @@ from django_txtasks.management.console import (
     signals_in_background,
     stop_signals,
 )
-from django_txtasks.management.probing import liveness_at, probe_options, probes_at
+from django_txtasks.management.probing import answering, liveness_at, probe_options
 from django_txtasks.worker.process.probes import LivenessOfAll
 
 
@@ -57,16 +57,12 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         file, port = options["liveness_file"], options["probe_port"]
         together = liveness_at(file, lambda: LivenessOfAll(process.livenesses, file))
-        probes = probes_at(port, options["probe_address"], together)
-        try:
-            with (
-                stop_signals(process.stop.request),
-                signals_in_background(own_process=self._called_from_command_line),
-            ):
-                process.run(together.turned)
-        finally:
-            if probes is not None:
-                probes.close()
+        with (
+            answering(port, options["probe_address"], together),
+            stop_signals(process.stop.request),
+            signals_in_background(own_process=self._called_from_command_line),
+        ):
+            process.run(together.turned)
         if process.stop.now and self._called_from_command_line:
             end_process(1)  # a thread that is stuck must not keep the process alive
 

@@ -18,7 +18,7 @@ from django_txtasks.management.console import (
     signals_in_background,
     stop_signals,
 )
-from django_txtasks.management.probing import liveness_at, positive, probe_options, probes_at
+from django_txtasks.management.probing import answering, liveness_at, positive, probe_options
 from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
@@ -75,7 +75,6 @@ class Command(BaseCommand):
             options["liveness_file"],
             lambda: Liveness(READY_FOR, options["liveness_file"], UNREADY),
         )
-        probes = probes_at(options["probe_port"], options["probe_address"], liveness)
         wake_up = WakeUp()
         stop = Shutdown(0.0, wake_up.wake)
         intake = _intake(config, alias, options, liveness, wake_up)
@@ -84,12 +83,11 @@ class Command(BaseCommand):
             wake_up.wait(0.0 if stop.asked else seconds)
             return stop.asked
 
-        try:
-            with stop_signals(stop.request):
-                intake.run(wait)
-        finally:
-            if probes is not None:
-                probes.close()
+        with (
+            answering(options["probe_port"], options["probe_address"], liveness),
+            stop_signals(stop.request),
+        ):
+            intake.run(wait)
 
 
 def _intake(
