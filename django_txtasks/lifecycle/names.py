@@ -44,12 +44,6 @@ _HEAD = """
          WHERE status = 'pending' AND <start> ORDER BY <order> run_after, id LIMIT %(limit)s) AS t
      WHERE lane = '' AND queue_name = <queue> AND priority = <priority> GROUP BY task_name
 """
-# On PostgreSQL, only a comparison of whole rows is a place of the index, whatever the planner's statistics say.
-_BY_ROWS = (
-    "(status, lane, queue_name, priority) >= ('pending', '', <queue>, <priority>)",
-    "status, lane, queue_name, priority,",
-)
-_BY_COLUMNS = ("lane = '' AND queue_name = <queue> AND priority = <priority>", "")
 _NAMES_OF = "SELECT queue_name, task_name FROM txtasks_task WHERE id {in_ids}"
 
 
@@ -152,7 +146,8 @@ def _heads(
         for queue, every in priorities.items()
         for priority in every
     ]
-    start, order = _BY_ROWS if connections[alias].vendor == "postgresql" else _BY_COLUMNS
+    is_postgresql = connections[alias].vendor == "postgresql"
+    start, order = lane_buckets.BUCKET_BY_ROWS if is_postgresql else lane_buckets.BUCKET_BY_COLUMNS
     question = _HEAD.replace("<start>", start).replace("<order>", order)
     most = min(MOST_ROWS, max(FEWEST_ROWS, MOST_ROWS_READ // max(1, len(places))))
     found: Counter[tuple[str, str]] = Counter()

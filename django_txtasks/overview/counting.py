@@ -15,7 +15,7 @@ from django.db import DatabaseError, connections
 from django_txtasks.database.errors import is_timeout
 from django_txtasks.database.places import asking, in_chunks
 from django_txtasks.database.time_limits import fetch_within, try_within
-from django_txtasks.lifecycle.lane_buckets import LaneBucket
+from django_txtasks.lifecycle.lane_buckets import BUCKET_BY_COLUMNS, BUCKET_BY_ROWS, LaneBucket
 from django_txtasks.wording import whole
 
 MOST, FEWEST, MOST_ENTRIES = 2_000, 100, 10_000
@@ -63,22 +63,20 @@ class _Ranges(NamedTuple):
     by_lane: str
 
 
-_BUCKET = "('pending', '', <queue>, <priority>"
 _BY_ROWS = _Ranges(
-    bucket=f"(status, lane, queue_name, priority) >= {_BUCKET})",
-    later=f"(status, lane, queue_name, priority, run_after) > {_BUCKET}, {{now}})",
-    by_bucket="status, lane, queue_name, priority,",
+    bucket=BUCKET_BY_ROWS[0],
+    later="(status, lane, queue_name, priority, run_after) > ('pending', '', <queue>, <priority>, {now})",
+    by_bucket=BUCKET_BY_ROWS[1],
     status="(status, queue_name) >= (<status>, <queue>)",
     retrying="(status, queue_name) >= (<status>, <queue>)",
     by_status="status, queue_name,",
     lanes="(status, lane) > ('pending', '')",
     by_lane="status, lane, queue_name, priority, run_after, id",
 )
-_IN_BUCKET = "lane = '' AND queue_name = <queue> AND priority = <priority>"
 _BY_COLUMNS = _Ranges(
-    bucket=_IN_BUCKET,
-    later=f"{_IN_BUCKET} AND run_after > {{now}}",
-    by_bucket="",
+    bucket=BUCKET_BY_COLUMNS[0],
+    later=f"{BUCKET_BY_COLUMNS[0]} AND run_after > {{now}}",
+    by_bucket=BUCKET_BY_COLUMNS[1],
     status="{failed_status} = <status> AND queue_name = <queue>",
     retrying="{failed_status} = <status> AND queue_name = <queue> AND cause IS NOT NULL",
     by_status="",
