@@ -96,7 +96,6 @@ class Tally:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], Counts] = {}
-        self._last: tuple[str, str, Counts] | None = None
 
     def __bool__(self) -> bool:
         """Return True if anything was counted."""
@@ -104,20 +103,16 @@ class Tally:
 
     def of(self, queue: str, task: str) -> Counts:
         """Return the counts of this name, to be changed."""
-        last = self._last  # the same function again, mostly: faster than the hash of two new texts
-        if last is not None and last[1] == task and last[0] == queue:
-            return last[2]
         found = self._counts.get((queue, task))
         if found is None:
             name = task if len(self._counts) < MAX_NAMES else OTHERS
             found = self._counts.setdefault((queue, name), Counts())
-        self._last = queue, task, found
         return found
 
     def take(self) -> Tally:
         """Return all counts, and begin anew without them."""
         taken = Tally()
-        taken._counts, self._counts, self._last = self._counts, {}, None
+        taken._counts, self._counts = self._counts, {}
         return taken
 
     def items(self) -> Iterator[tuple[Name, Counts]]:

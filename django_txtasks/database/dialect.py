@@ -142,8 +142,9 @@ DIALECTS = _Dialects(
             "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000 AS bigint)"
             " + {width} - {offset}, {width})) * INTERVAL '1 microsecond'"
         ),
-        # two EXTRACTs, because PostgreSQL cannot subtract times from '-infinity', which a person may have written
-        wait="EXTRACT(EPOCH FROM run_after) - EXTRACT(EPOCH FROM statement_timestamp())",
+        # two numbers, because PostgreSQL cannot subtract times from '-infinity', which a person may have written;
+        # date_part, because EXTRACT is numeric: a Decimal takes Python 0.2 us more for each row
+        wait="date_part('epoch', run_after) - date_part('epoch', statement_timestamp())",
         since_served="EXTRACT(EPOCH FROM statement_timestamp()) - EXTRACT(EPOCH FROM served_at)",
         until_held="EXTRACT(EPOCH FROM held_until) - EXTRACT(EPOCH FROM statement_timestamp())",
         skip_locked="FOR NO KEY UPDATE SKIP LOCKED",
@@ -170,7 +171,7 @@ DIALECTS = _Dialects(
             "UTC_TIMESTAMP(6) + INTERVAL ({width} - MOD(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
             " + {width} - {offset}, {width})) MICROSECOND"
         ),
-        wait="TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1000000",
+        wait="TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1e6",
         since_served="TIMESTAMPDIFF(MICROSECOND, served_at, UTC_TIMESTAMP(6)) / 1000000",
         until_held="TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), held_until) / 1000000",
         insert_new="INSERT IGNORE",

@@ -180,7 +180,7 @@ def _buckets(
 
 
 def _bucket(lane: str, queue_name: str, priority: int, first_id: Any, wait: Any) -> LaneBucket:
-    # PostgreSQL returns a Decimal; a row written by hand may have no valid time
+    # MariaDB returns a Decimal; a row written by hand may have no valid time
     return LaneBucket(
         lane, queue_name, priority, first_id, math.inf if wait is None else float(wait)
     )

@@ -408,8 +408,6 @@ def waits_of(candidates: Iterable[Candidate], claimed: Iterable[Attempt]) -> dic
     """Return the seconds until each row that was not claimed is due. Due rows in lanes are left out."""
     taken = {attempt.task_id for attempt in claimed}
     waits = {
-        as_uuid(one.id): max(0.0, float(one.wait))
-        for one in candidates
-        if one.wait > 0 or not one.lane
+        as_uuid(one.id): max(0.0, one.wait) for one in candidates if one.wait > 0 or not one.lane
     }
     return {task_id: wait for task_id, wait in waits.items() if task_id not in taken}

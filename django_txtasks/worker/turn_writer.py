@@ -141,8 +141,7 @@ class TurnWriter:
             )
         result = self._claims.ended(replace(result, recorded=recorded))
         self.reconciliation.is_unsure = self._has_unheld = False
-        for one in reconciled:
-            self.buffer.moved(one)
+        self.buffer.moved(reconciled)
         self.buffer.committed(recorded, me, reconciled)
         self._cleaner_check.look(me)
         return result

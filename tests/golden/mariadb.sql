@@ -37,7 +37,7 @@ BEGIN NOT ATOMIC DECLARE is_alive, is_suspected, room, is_paused, head INT; DECL
     AND max_crashes > 1
     AND lane = '' AS may_share, (SELECT TRUE
     FROM txtasks_finishedtask f
-    WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS char) AS due_at, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1000000 AS wait
+    WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS char) AS due_at, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1e6 AS wait
     FROM txtasks_task
     WHERE CAST(task_name AS BINARY) IN (%(names…)s)
     AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
@@ -112,7 +112,7 @@ BEGIN NOT ATOMIC DECLARE is_alive, is_suspected, room, is_paused, head, head_0 I
     AND max_crashes > 1
     AND lane = '' AS may_share, (SELECT TRUE
     FROM txtasks_finishedtask f
-    WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS char) AS due_at, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1000000 AS wait
+    WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS char) AS due_at, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1e6 AS wait
     FROM txtasks_task FORCE INDEX (txtasks_pending)
     WHERE CAST(task_name AS BINARY) IN (%(names…)s)
     AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
@@ -174,7 +174,7 @@ BEGIN NOT ATOMIC DECLARE is_alive, is_suspected, room, is_paused, head, head_0 I
     AND max_crashes > 1
     AND lane = '' AS may_share, (SELECT TRUE
     FROM txtasks_finishedtask f
-    WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS char) AS due_at, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1000000 AS wait
+    WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS char) AS due_at, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1e6 AS wait
     FROM txtasks_task FORCE INDEX (txtasks_pending)
     WHERE CAST(task_name AS BINARY) IN (%(names…)s)
     AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))

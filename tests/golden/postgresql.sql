@@ -25,9 +25,7 @@ WITH beat AS ( UPDATE txtasks_worker
     SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_attempts, errors, timeout, hooks, snoozes, lane, batch, CASE WHEN attempt = 0 THEN unique_key END AS merge_key, on_crash = 'retry'
     AND crashes = 0
     AND max_crashes > 1
-    AND lane = '' AS may_share, CAST(NULL AS boolean) AS has_ended, CAST(run_after AS text) AS due_at, EXTRACT(EPOCH
-    FROM run_after) - EXTRACT(EPOCH
-    FROM statement_timestamp()) AS wait
+    AND lane = '' AS may_share, CAST(NULL AS boolean) AS has_ended, CAST(run_after AS text) AS due_at, date_part('epoch', run_after) - date_part('epoch', statement_timestamp()) AS wait
     FROM txtasks_task
     WHERE task_name = ANY(CAST($6 AS text[]))
     AND (expires_at IS NULL OR expires_at > statement_timestamp())
@@ -139,9 +137,7 @@ WITH beat AS ( UPDATE txtasks_worker
     AND max_crashes > 1
     AND lane = '' AS may_share, (SELECT TRUE
     FROM txtasks_finishedtask f
-    WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS text) AS due_at, EXTRACT(EPOCH
-    FROM run_after) - EXTRACT(EPOCH
-    FROM statement_timestamp()) AS wait
+    WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS text) AS due_at, date_part('epoch', run_after) - date_part('epoch', statement_timestamp()) AS wait
     FROM txtasks_task
     WHERE task_name = ANY(CAST($11 AS text[]))
     AND (expires_at IS NULL OR expires_at > statement_timestamp())
@@ -238,9 +234,7 @@ WITH beat AS ( UPDATE txtasks_worker
     AND max_crashes > 1
     AND lane = '' AS may_share, (SELECT TRUE
     FROM txtasks_finishedtask f
-    WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS text) AS due_at, EXTRACT(EPOCH
-    FROM run_after) - EXTRACT(EPOCH
-    FROM statement_timestamp()) AS wait
+    WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS text) AS due_at, date_part('epoch', run_after) - date_part('epoch', statement_timestamp()) AS wait
     FROM txtasks_task
     WHERE task_name = ANY(CAST($15 AS text[]))
     AND (expires_at IS NULL OR expires_at > statement_timestamp())

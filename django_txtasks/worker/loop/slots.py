@@ -87,7 +87,7 @@ class LoopSlots(SlotPool):
 
     def collect(self) -> list[Ended]:
         """Return the outcomes since the last call."""
-        ended = [self.timed(*one) for one in emptied(self._exchange.ended)]
+        ended = self.without_times(emptied(self._exchange.ended))
         self._forget(one.attempt for one in ended)
         for attempt in self._forget(emptied(self._exchange.lost)):
             signals.claim_lost.emit(**attempt.facts, what="was cancelled")

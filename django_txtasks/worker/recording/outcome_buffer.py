@@ -19,7 +19,7 @@ from django_txtasks.database.errors import message_of
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, Recorded
-from django_txtasks.lifecycle.figures import count_end
+from django_txtasks.lifecycle.figures import count_ends
 from django_txtasks.worker.running.misfits import ToldMisfits
 from django_txtasks.worker.running.runner import buried
 
@@ -67,11 +67,10 @@ class OutcomeBuffer:
 
     def add(self, ended: Iterable[Ended]) -> None:
         """Add ended attempts. Outcomes of atomic tasks are recorded already."""
+        recorded: list[Ended] = []
         for one in ended:
-            if one.recorded:
-                self.moved(one)
-            else:
-                self.waiting.append(one)
+            (recorded if one.recorded else self.waiting).append(one)
+        self.moved(recorded)
 
     def of_next_turn(self) -> list[Ended]:
         """Return the outcomes that the next turn is to write: the first ones, as many as fit."""
@@ -133,26 +132,28 @@ class OutcomeBuffer:
         self._of_turn, self._refused_now = [], []
         self.one_by_one, self._failures = False, 0
         self.most = min(2 * self.most, TURN_OUTCOMES)
-        for one in recorded.done:
-            self.moved(one)
+        self.moved(recorded.done)
         for one in recorded.lost:
             if one.attempt.worker == me:
                 # An earlier COMMIT whose answer was lost has moved it: see Reconciliation.
-                self.moved(one)
+                self.moved([one])
             else:
                 _tell_late(one)
 
-    def moved(self, one: Ended) -> None:
-        """Count a recorded outcome, send its signal, remember its end, and note the batch of an ended member."""
-        if self._misfits.are_news(one):
-            _tell(one, self._tally)
-        if not one.attempt.may_share:
-            self.lately[key(one)] = one.arrow
-            if len(self.lately) > MAX_REMEMBERED:
-                # OrderedDict, because a dict would step over each key that was deleted before.
-                self.lately.popitem(last=False)
-        if one.attempt.batch is not None and one.arrow in _LAST:
-            self.batches.add(one.attempt.batch)
+    def moved(self, recorded: Sequence[Ended]) -> None:
+        """Count recorded outcomes, send their signals, remember their ends, note the batches of ended members."""
+        if self._tally is not None:
+            count_ends(self._tally, recorded)
+        for one in recorded:
+            if self._misfits.are_news(one):
+                emit(one)
+            if not one.attempt.may_share:
+                self.lately[key(one)] = one.arrow
+                if len(self.lately) > MAX_REMEMBERED:
+                    # OrderedDict, because a dict would step over each key that was deleted before.
+                    self.lately.popitem(last=False)
+            if one.attempt.batch is not None and one.arrow in _LAST:
+                self.batches.add(one.attempt.batch)
 
     def failed(self, error: Exception, *, alone: bool) -> bool:
         """Prepare the turn after a failed one, if the database still takes writes: repeat nothing unchanged.
@@ -189,13 +190,6 @@ class OutcomeBuffer:
         if refused:
             self._refused += refused
             self._again_at = time.monotonic() + self.config.lease.total_seconds()
-
-
-def _tell(one: Ended, tally: Tally | None) -> None:
-    """Count a recorded outcome, and send its signal."""
-    if tally is not None:
-        count_end(tally, one)
-    emit(one)
 
 
 def emit(one: Ended) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from django_txtasks.counts.tally import Tally
 from django_txtasks.lifecycle.attempts import Attempt, Ended
-from django_txtasks.lifecycle.figures import count_time
+from django_txtasks.lifecycle.figures import count_times
 from django_txtasks.worker.running.in_hand import InHand, Key
 from django_txtasks.worker.running.limits import NEVER
 
@@ -53,11 +53,11 @@ class SlotPool(Protocol):
     def collect(self) -> list[Ended]: ...
     def close(self) -> None: ...
 
-    def timed(self, ended: Ended, seconds: float) -> Ended:
-        """Count the seconds of a collected attempt. Return the attempt."""
+    def without_times(self, collected: list[tuple[Ended, float]]) -> list[Ended]:
+        """Count the seconds of collected attempts. Return the attempts."""
         if self.tally is not None:
-            count_time(self.tally, ended, seconds)
-        return ended
+            count_times(self.tally, collected)
+        return [one for one, _ in collected]
 
     # An event loop has a slot for each task that it claims, so its tasks never wait for one.
 

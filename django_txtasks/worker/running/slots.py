@@ -221,19 +221,19 @@ class Slots(SlotPool):
 
     def collect(self) -> list[Ended]:
         """Return the outcomes since the last call."""
-        ended: list[Ended] = []
+        collected: list[tuple[Ended, float]] = []
         threads = self._threads
         over = [threads.over.popleft() for _ in range(len(threads.over))]
         while threads.ended:
-            one, seconds = threads.ended.popleft()
+            one, seconds = timed = threads.ended.popleft()
             self._forget(one.attempt)
             self._took(one.attempt.task_name, seconds)
-            ended.append(self.timed(one, seconds))
+            collected.append(timed)
         self._runs.remove(over)
         for run in over:
             if run.left:
                 self._too_old += _emptied(run.left)
-        return ended
+        return self.without_times(collected)
 
     def close(self) -> None:
         """End the threads, which must be idle."""
