@@ -244,5 +244,10 @@ class TaskContext:
         return Steps(self._alias, self._claim)
 
 
+def steps_of(context: TaskContext) -> Steps:
+    """Return the steps of a running task, for an app that has waits of its own."""
+    return context._steps
+
+
 def _context_elsewhere(kind: Callable[..., TaskContext], facts: list[Any]) -> TaskContext:
     return kind(*facts, NOBODY)

@@ -44,6 +44,7 @@ NAMES_OF_TABLES = [
     "txtasks_rawstat",
     "txtasks_stat",
     "txtasks_stackrequest",
+    "txtasks_question",
     "probe_run",
     "orders_receipt",
     "orders_order",

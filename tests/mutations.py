@@ -2100,7 +2100,7 @@ MUTANTS = [
            {"if one not in known]": "]"},
            "test_steps.py::test_until_a_step_has_committed_its_task_cannot_be_given_to_another"),
     Mutant("steps: go with the finished task", "lifecycle/cleaning.py",
-           {"        execute(alias, statements.FORGET_STEPS, ids=ids)\n": ""},
+           {"        side_tables.forget(alias, ids)\n": ""},
            "test_steps.py::test_steps_go_with_their_finished_task"),
     Mutant("waits: a value wakes its task", "steps/waits.py",
            {"                execute(alias, statements.WAKE, id=task_id)\n": ""},

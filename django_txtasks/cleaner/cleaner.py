@@ -212,6 +212,7 @@ def _steps(cleaner: Cleaner) -> tuple[Step, ...]:
         cleaner.upkeep.forget,
         cleaner.upkeep.forget_keys,
         cleaner.upkeep.forget_steps,
+        cleaner.upkeep.sweep,
         cleaner.old_rows.remove,
         figures.add_up,  # if the database ends its session, no other step is left out
     )

@@ -14,6 +14,7 @@ from django_txtasks import signals
 from django_txtasks.cleaner.renotifier import Notify, Renotifier
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import is_repeatable, took_too_long
+from django_txtasks.database.side_tables import Sweep, side_tables
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.enqueueing import once
 from django_txtasks.lanes import claiming as lanes
@@ -59,6 +60,7 @@ class Upkeep:
         self._renotifier = None if notify is None else Renotifier(config, alias, notify)
         self._running_long: set[tuple[uuid.UUID, int]] = set()
         self._last_with_steps = steps.FIRST_TASK  # the last task whose steps were read
+        self._swept: dict[str, Any] = {}  # by side table: the place where its sweep goes on
         # by queue and name: the passes in a row that have seen it
         self._undeclared: dict[tuple[str, str], int] = {}
 
@@ -96,16 +98,36 @@ class Upkeep:
             yield Counter()
 
     def forget_steps(self) -> Iterator[Counter[str]]:
-        """Delete steps and waits of tasks that no longer exist; the next pass continues behind the last one.
+        """Delete rows of side tables, such as steps, whose task no longer exists.
 
-        ``remove`` has deleted the steps of finished tasks that were kept. These belong to tasks that were
-        not kept.
+        The next pass continues behind the last one. ``remove`` has deleted these rows of finished tasks that were
+        kept. These belong to tasks that were not kept.
         """
         end, looks = self._clock() + self._config.clean_interval.total_seconds(), LOOKS_AT_STEPS
         while looks and self._clock() <= end:
             with self._transaction():
                 gone, self._last_with_steps = steps.forget(self._alias, self._last_with_steps)
             looks = 0 if self._last_with_steps == steps.FIRST_TASK else looks - (not gone)
+            yield Counter()
+
+    def sweep(self) -> Iterator[Counter[str]]:
+        """Let the apps that have side tables bring their rows up to date.
+
+        The next pass continues behind the last row.
+        """
+        end = self._clock() + self._config.clean_interval.total_seconds()
+        for table in side_tables(self._alias):
+            if table.sweep is not None:
+                yield from self._sweep(table.name, table.sweep, end)
+        yield Counter()
+
+    def _sweep(self, name: str, sweep: Sweep, end: float) -> Iterator[Counter[str]]:
+        looks = LOOKS_AT_STEPS
+        while looks and self._clock() <= end:
+            with self._transaction():
+                changed, place = sweep(self._alias, self._swept.get(name))
+            self._swept[name] = place
+            looks = 0 if place is None else looks - (not changed)
             yield Counter()
 
     def end_batches(self) -> Iterator[Counter[str]]:

@@ -17,7 +17,7 @@ from django.db import IntegrityError, transaction
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
-from django_txtasks.database import processes
+from django_txtasks.database import processes, side_tables
 from django_txtasks.database.execute import (
     as_uuid,
     execute,
@@ -513,7 +513,7 @@ def _finish_expired(
 
 
 def prune(alias: str, horizon: Horizon, *, since: Place | None = None) -> Removed:
-    """Delete the next tasks that finished as long ago as the horizon says, and their steps.
+    """Delete the next tasks that finished as long ago as the horizon says, and their rows in side tables.
 
     A row stays if another row still depends on it: it was merged into a task that has not finished, or it is a
     failed member of an open batch. Such rows are read, too, so that any number of them does not stop the look.
@@ -530,8 +530,7 @@ def prune(alias: str, horizon: Horizon, *, since: Place | None = None) -> Remove
     )
     if ids := sorted(as_uuid(one) for one in locked):
         execute(alias, statements.PRUNE, ids=ids)
-        execute(alias, statements.FORGET_STEPS, ids=ids)
-        execute(alias, statements.FORGET_WAITS, ids=ids)
+        side_tables.forget(alias, ids)
     return old.without(ids, ids)
 
 

@@ -258,11 +258,6 @@ STILL_HELD = """
        AND TRIM(t.status) = 'claimed' AND NOT w.lost
 """
 
-# -- what goes with the row of a task ---------------------------------------------------------------
-FORGET_STEPS = "DELETE FROM txtasks_step WHERE task_id {in_ids}"
-FORGET_WAITS = "DELETE FROM txtasks_wait WHERE task_id {in_ids}"
-
-
 # -- cancel -------------------------------------------------------------------------------------
 # No attempt starts after ``expires_at``, however the running one ends: no retry, and no attempt after a release or
 # after recovery from a lost worker. Then a cleaner removes the row.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import connections, transaction
 
@@ -21,13 +21,16 @@ from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.rules import payload
 from django_txtasks.steps import rows as steps
 from django_txtasks.steps import waits
-from django_txtasks.steps.waits import WaitRow
 
 MOST_NAME_CHARACTERS = 100
+Result = TypeVar("Result")
 
 
 class Steps:
-    """The steps of one attempt."""
+    """The steps of one attempt.
+
+    Apps with waits of their own use ``begin``, ``in_transaction``, and the functions of ``steps/waits``.
+    """
 
     def __init__(self, alias: str, attempt: Attempt) -> None:
         self._alias, self._attempt = alias, attempt
@@ -41,7 +44,7 @@ class Steps:
         kwargs: Mapping[str, Any],
     ) -> Any:
         """Return the value of a step, which is run if no attempt has done it; see ``TaskContext.step``."""
-        self._begin(name)
+        self.begin(name)
         if name in self._done:
             return json.loads(self._done[name])
         with ExitStack() as stack:
@@ -52,20 +55,18 @@ class Steps:
 
     def sleep_until(self, name: str, until: datetime | timedelta | float) -> None:
         """Return if the time has come, or else suspend the task; see ``TaskContext.sleep_until``."""
-        self._begin(name)
-        wait = self._in_transaction(name, waits.begin, name, _time(until, "when"), is_sleep=True)
+        self.begin(name)
+        wait = self.in_transaction(name, waits.begin, name, moment_of(until, "when"), is_sleep=True)
         if not (wait.ended or wait.is_over):
             raise Suspended(name)
 
     def wait_for(self, name: str, timeout: timedelta | float | None) -> Any:
         """Return the value that has arrived, or else suspend the task; see ``TaskContext.wait_for``."""
-        self._begin(name)
-        until = None if timeout is None else _time(timeout, "timeout")
-        if isinstance(until, datetime):
-            raise InvalidOption(f"timeout is {timeout!r}; use a timedelta or seconds.")
-        wait = self._in_transaction(name, waits.begin, name, until, is_sleep=False)
+        self.begin(name)
+        until = None if timeout is None else span_of(timeout, "timeout")
+        wait = self.in_transaction(name, waits.begin, name, until, is_sleep=False)
         if wait.is_over and not wait.ended:
-            wait = self._in_transaction(name, waits.give_up, name)
+            wait = self.in_transaction(name, waits.give_up, name)
         if not wait.ended:
             raise Suspended(name)
         if wait.value is None:
@@ -74,10 +75,16 @@ class Steps:
             )
         return json.loads(wait.value)
 
-    def _in_transaction(
-        self, step: str, function: Callable[..., WaitRow], /, *args: Any, **kwargs: Any
-    ) -> WaitRow:
-        def work() -> WaitRow:
+    def in_transaction(
+        self, step: str, function: Callable[..., Result], /, *args: Any, **kwargs: Any
+    ) -> Result:
+        """Call ``function(alias, attempt, …)`` in a transaction of its own, repeated if the database asks for it.
+
+        Raises:
+            StepRefused: a transaction is open.
+        """
+
+        def work() -> Result:
             with ExitStack() as stack:
                 self._enter_transaction(stack, step)
                 return function(self._alias, self._attempt, *args, **kwargs)
@@ -88,7 +95,12 @@ class Steps:
     def _done(self) -> dict[str, str]:
         return steps.done_before(self._alias, self._attempt)
 
-    def _begin(self, name: str) -> None:
+    def begin(self, name: str) -> None:
+        """Note that this attempt has begun the step or wait of this name.
+
+        Raises:
+            StepRefused: the task is ``atomic=True``, or the name is invalid or was used in this attempt.
+        """
         check_name(name)
         declaration = registry.find(self._attempt.task_name)
         if declaration is not None and declaration.atomic:
@@ -118,8 +130,24 @@ class Steps:
             ) from error
 
 
-def _time(value: Any, option: str) -> datetime | timedelta:
-    """Return a time that a row can store: a timedelta of at most 100 years, or an aware datetime in UTC."""
+def span_of(value: Any, option: str) -> timedelta:
+    """Return a time limit that a row can store: a timedelta of at most 100 years.
+
+    Raises:
+        InvalidOption: another type, or a longer time.
+    """
+    span = moment_of(value, option)
+    if isinstance(span, datetime):
+        raise InvalidOption(f"{option} is {value!r}; use a timedelta or seconds.")
+    return span
+
+
+def moment_of(value: Any, option: str) -> datetime | timedelta:
+    """Return a time that a row can store: a timedelta of at most 100 years, or an aware datetime in UTC.
+
+    Raises:
+        InvalidOption: another type, or a time that a row cannot store.
+    """
     value = from_now(value, option)
     if isinstance(value, timedelta) and abs(value) <= LONGEST_SPAN:
         return value
@@ -127,7 +155,7 @@ def _time(value: Any, option: str) -> datetime | timedelta:
         return value.astimezone(timezone.utc)
     raise InvalidOption(
         f"{option} is {value!r}; use a timedelta or seconds, of 100 years at most"
-        f"{', or an aware datetime, as of django.utils.timezone.now()' if option == 'when' else ''}."
+        f"{', or an aware datetime, as of django.utils.timezone.now()' if option in ('when', 'due') else ''}."
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import uuid
 
 from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column, fetch_value
+from django_txtasks.database.side_tables import forget as forget_rows
+from django_txtasks.database.side_tables import tasks_with_rows
 from django_txtasks.database.transactions import own_transaction, repeated
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.statements import FORGET_STEPS, FORGET_WAITS, KNOWN_IDS
+from django_txtasks.lifecycle.statements import KNOWN_IDS
 from django_txtasks.steps import statements
 
 TASKS_PER_LOOK = 500
@@ -81,21 +83,17 @@ def move_place(alias: str, attempt: Attempt, name: str, value: str) -> None:
 
 
 def forget(alias: str, last: uuid.UUID) -> tuple[int, uuid.UUID]:
-    """Delete steps and waits of tasks without a live or finished row, among the next tasks after ``last``.
+    """Delete the rows of side tables whose task has no live or finished row, among the next tasks after ``last``.
 
     Returns:
         The number of these tasks, and the last task that was checked; ``FIRST_TASK`` after the last of all.
     """
-    ids = [
-        as_uuid(one)
-        for one in fetch_column(alias, statements.TASKS_WITH_STEPS, last=last, limit=TASKS_PER_LOOK)
-    ]
+    ids = tasks_with_rows(alias, last, TASKS_PER_LOOK)
     if not ids:
         return 0, FIRST_TASK
     # No race: a task has its row before its first step, and an id is never used again.
     known = {as_uuid(one) for one in fetch_column(alias, KNOWN_IDS, ids=ids)}
     gone = [one for one in ids if one not in known]
     if gone:
-        execute(alias, FORGET_STEPS, ids=gone)
-        execute(alias, FORGET_WAITS, ids=gone)
+        forget_rows(alias, gone)
     return len(gone), ids[-1] if len(ids) == TASKS_PER_LOOK else FIRST_TASK

@@ -26,14 +26,6 @@ MOVE_PLACE = """
      WHERE task_id = %(id)s AND name = %(name)s AND attempt = %(attempt)s
 """
 STEPS_DONE = "SELECT name, value FROM txtasks_step WHERE task_id = %(id)s"
-_NEXT_TASKS = (
-    "SELECT DISTINCT task_id FROM {} WHERE task_id > %(last)s ORDER BY task_id LIMIT %(limit)s"
-)
-TASKS_WITH_STEPS = f"""
-    SELECT task_id FROM ({_NEXT_TASKS.format("txtasks_step")}) with_steps
-     UNION SELECT task_id FROM ({_NEXT_TASKS.format("txtasks_wait")}) with_waits
-     ORDER BY task_id LIMIT %(limit)s
-"""
 
 # -- waits --------------------------------------------------------------------------------------------
 # T begins a wait while R delivers its value: both lock the row of the task first, and then the row of the wait, so

@@ -362,16 +362,27 @@ SELECT task_id
     FROM txtasks_step
     WHERE task_id > %(last)s
     ORDER BY task_id
-    LIMIT %(limit)s) with_steps
+    LIMIT %(limit)s) of_txtasks_step
     UNION
     SELECT task_id
     FROM (SELECT DISTINCT task_id
     FROM txtasks_wait
     WHERE task_id > %(last)s
     ORDER BY task_id
-    LIMIT %(limit)s) with_waits
+    LIMIT %(limit)s) of_txtasks_wait
+    UNION
+    SELECT task_id
+    FROM (SELECT DISTINCT task_id
+    FROM txtasks_question
+    WHERE task_id > %(last)s
+    ORDER BY task_id
+    LIMIT %(limit)s) of_txtasks_question
     ORDER BY task_id
     LIMIT %(limit)s;
+
+SELECT MIN(`txtasks_question`.`kind`) AS `first`
+    FROM `txtasks_question`
+    WHERE `txtasks_question`.`closed_at` IS NULL;
 
 SELECT id, CAST(expires_at AS char) AS until, status = 'pending'
     FROM txtasks_task FORCE INDEX (txtasks_expires)

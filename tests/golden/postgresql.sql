@@ -436,16 +436,27 @@ SELECT task_id
     FROM txtasks_step
     WHERE task_id > $1
     ORDER BY task_id
-    LIMIT $2) with_steps
+    LIMIT $2) of_txtasks_step
     UNION
     SELECT task_id
     FROM (SELECT DISTINCT task_id
     FROM txtasks_wait
     WHERE task_id > $1
     ORDER BY task_id
-    LIMIT $2) with_waits
+    LIMIT $2) of_txtasks_wait
+    UNION
+    SELECT task_id
+    FROM (SELECT DISTINCT task_id
+    FROM txtasks_question
+    WHERE task_id > $1
+    ORDER BY task_id
+    LIMIT $2) of_txtasks_question
     ORDER BY task_id
     LIMIT $2;
+
+SELECT MIN("txtasks_question"."kind") AS "first"
+    FROM "txtasks_question"
+    WHERE "txtasks_question"."closed_at" IS NULL;
 
 SELECT id, CAST(expires_at AS text) AS until, status = 'pending'
     FROM txtasks_task

@@ -1,0 +1,80 @@
+"""People as workers: a task asks a question, waits without a slot, and goes on with the answer of a person.
+
+The app has one table. It needs Django's ``auth`` and ``contenttypes``, in the database of the tasks.
+
+* ``kinds``: ``question()`` declares a kind of question, with its form. ``asking``: a task asks.
+* ``acts``: people take, give back, hide and answer questions. ``refusals``: why an act did not count.
+* ``lists``: the lists of open questions. ``totals``: how many were answered, by people and by a machine.
+* ``sweep``: the cleaner closes questions that need no answer any more. ``record``: entries of the admin's log.
+
+Public names are loaded on first use, because some need models.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from django_txtasks.contrib.people.acts import (
+        answer,
+        give_back,
+        give_to,
+        hide,
+        open_question,
+        take,
+        take_next,
+    )
+    from django_txtasks.contrib.people.asking import Answer
+    from django_txtasks.contrib.people.kinds import Kind, question
+    from django_txtasks.contrib.people.lists import Box, Page, counts, inbox
+    from django_txtasks.contrib.people.refusals import Refusal
+    from django_txtasks.contrib.people.totals import Figures, answers_by_kind, figures
+
+__all__ = [
+    "Answer",
+    "Box",
+    "Figures",
+    "Kind",
+    "Page",
+    "Refusal",
+    "answer",
+    "answers_by_kind",
+    "counts",
+    "figures",
+    "give_back",
+    "give_to",
+    "hide",
+    "inbox",
+    "open_question",
+    "question",
+    "take",
+    "take_next",
+]
+
+_MODULE_OF = {
+    "Answer": "asking",
+    "Box": "lists",
+    "Figures": "totals",
+    "Kind": "kinds",
+    "Page": "lists",
+    "Refusal": "refusals",
+    "answer": "acts",
+    "answers_by_kind": "totals",
+    "counts": "lists",
+    "figures": "totals",
+    "give_back": "acts",
+    "give_to": "acts",
+    "hide": "acts",
+    "inbox": "lists",
+    "open_question": "acts",
+    "question": "kinds",
+    "take": "acts",
+    "take_next": "acts",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -1,0 +1,222 @@
+"""The acts of people: take, give back, give to a colleague, hide, answer.
+
+Each act is one short transaction, or a savepoint of the caller's. It returns None if it counts, or a ``Refusal``.
+The permission and ``not_by`` are checked before: rows never change them. The UPDATE checks the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils.translation import gettext as _
+
+from django_txtasks.contrib.people import refusals, values
+from django_txtasks.contrib.people.holding import FREE_COLUMNS, held_by, is_free_for
+from django_txtasks.contrib.people.kinds import Kind, get
+from django_txtasks.contrib.people.lists import Place, free_rows, in_force, kinds_for, place_of
+from django_txtasks.contrib.people.models import (
+    MOST_NOTE_CHARACTERS,
+    Question,
+    alias_of_people,
+    key_of,
+    name_of,
+)
+from django_txtasks.contrib.people.record import note_in_log
+from django_txtasks.contrib.people.refusals import Refusal
+from django_txtasks.database.transactions import repeated
+from django_txtasks.exceptions import InvalidOption
+from django_txtasks.models import DatabaseNow
+from django_txtasks.rules import payload
+from django_txtasks.steps.answering import Awaited, bring
+
+ASSIGN = "txtasks_people.assign_question"
+"""The permission to give questions to other people."""
+
+
+def take(question: Any, user: Any) -> Refusal | None:
+    """Give the question to this person, until ``hold`` of its kind has passed. Taking it again extends the time.
+
+    Args:
+        question: a ``Question``, or its id.
+    """
+    alias, row = _row(question)
+    if refusal := refusals.before(alias, row, user):
+        return refusal
+    taken = _update(
+        alias, row, is_free_for(user), hidden_until=None, **held_by(user, get(row.kind))
+    )
+    return _told(alias, row, user, taken)
+
+
+def take_next(user: Any, kind: str | None = None) -> Question | None:
+    """Take the question that is due first, of all that this person may take; None: no question is free.
+
+    People who call it at the same time get different questions.
+
+    Args:
+        kind: the name of the only kind to take; None: all kinds that the person may answer.
+    """
+    alias, heads = alias_of_people(), []
+    for one in kinds_for(user):
+        head = free_rows(alias, one.name).first() if kind in (None, one.name) else None
+        if head is not None:
+            heads.append((head.due_at, head.pk, one))
+    for _due, _pk, one in sorted(heads, key=lambda head: head[:2]):
+        taken = repeated(alias, partial(_take_first, alias, one, user))
+        if taken is not None:
+            return taken
+    return None
+
+
+def give_back(question: Any, user: Any, note: str = "") -> Refusal | None:
+    """Make the question free again, if this person has it.
+
+    Args:
+        note: a remark for the next person, of at most 500 characters; empty: the former note stays.
+    """
+    alias, row = _row(question)
+    if row is None:
+        return refusals.gone()
+    given = _update(alias, row, Q(assignee=user.pk), **FREE_COLUMNS, **_note(note))
+    if given:
+        return None
+    return refusals.after(alias, row, user) or refusals.not_yours()
+
+
+def give_to(question: Any, user: Any, to: Any, note: str = "") -> Refusal | None:
+    """Give the question to another person, whether or not a person has it. The admin's log gets an entry.
+
+    Args:
+        user: the person who decides this, with the permission ``txtasks_people.assign_question``.
+        to: the user who gets the question, and who must be allowed to answer it.
+        note: as of ``give_back``.
+    """
+    alias, row = _row(question)
+    if not user.has_perm(ASSIGN):
+        return refusals.lacks(user, ASSIGN)
+    if refusal := refusals.before(alias, row, to):
+        return refusal
+    kind = get(row.kind)
+    with transaction.atomic(using=alias):
+        columns = {**held_by(to, kind), "hidden_until": None, **_note(note)}
+        given = _update(alias, row, Q(), **columns)
+        if given:
+            note_in_log(user, row, _("Given to %(who)s.") % {"who": name_of(to)})
+    return _told(alias, row, to, given)
+
+
+def hide(question: Any, user: Any, until: datetime | timedelta, note: str = "") -> Refusal | None:
+    """Leave the question out of the lists *mine* and *free*, of all people, until a time.
+
+    It becomes overdue as before. A person who takes it shows it again.
+
+    Args:
+        until: an aware datetime, or the time from now on.
+        note: as of ``give_back``.
+
+    Raises:
+        InvalidOption: ``until`` has another type, or is a naive datetime.
+    """
+    is_aware = isinstance(until, datetime) and until.utcoffset() is not None
+    if not (is_aware or isinstance(until, timedelta)):
+        raise InvalidOption(f"until is {until!r}; use a timedelta, or an aware datetime.")
+    alias, row = _row(question)
+    if refusal := refusals.before(alias, row, user):
+        return refusal
+    moment = DatabaseNow() + until if isinstance(until, timedelta) else until
+    hidden = _update(alias, row, is_free_for(user), hidden_until=moment, **_note(note))
+    return _told(alias, row, user, hidden)
+
+
+def answer(question: Any, user: Any, data: Mapping[str, Any]) -> Refusal | None:
+    """Answer the question, if it is free or this person has it. The task goes on after the commit, in a worker.
+
+    In an open transaction, the answer is committed with the other changes of that transaction. The row of the task
+    is locked until then.
+
+    Args:
+        data: the ``cleaned_data`` of the kind's form. An object becomes its primary key; decimals, dates, times
+            and UUIDs become text.
+
+    Raises:
+        InvalidArguments: the data cannot be stored as JSON.
+    """
+    given = values.as_json(data)
+    payload.encode(given, name="the answer")
+    alias, row = _row(question)
+    if refusal := refusals.before(alias, row, user):
+        return refusal
+
+    def work() -> int:
+        with transaction.atomic(using=alias):
+            # bring() locks the row of the task first, as the task does when it asks or gives up: no deadlock
+            counts = bring(Awaited(alias, row.task_id, row.name), given)
+            answered = counts and _update(
+                alias, row, is_free_for(user), **_closing(row, user, given)
+            )
+            if not answered:
+                transaction.set_rollback(True, using=alias)
+            return int(answered)
+
+    return _told(alias, row, user, repeated(alias, work))
+
+
+def open_question(question: Any) -> Question | None:
+    """Return the question if it still needs an answer, or None. A function of ``on_due`` calls this first."""
+    alias, row = _row(question)
+    found = [] if row is None or row.closed_at is not None else [row]
+    return next(iter(in_force(alias, found)), None)
+
+
+def _row(question: Any) -> tuple[str, Any]:
+    """Return the alias, and the row as it is now, or None."""
+    alias, pk = alias_of_people(), getattr(question, "pk", question)
+    return alias, Question.objects.using(alias).filter(pk=pk).first()
+
+
+def _update(alias: str, row: Question, condition: Q, **columns: Any) -> int:
+    """Change the row if it is open and the condition is true; return the number of changed rows."""
+    still_open = Question.objects.using(alias).filter(pk=row.pk, closed_at=None)
+    return repeated(alias, lambda: still_open.filter(condition).update(**columns))
+
+
+def _take_first(alias: str, kind: Kind, user: Any) -> Question | None:
+    """Take the first free row of a kind that no other person is taking."""
+    after: Place | None = None
+    with transaction.atomic(using=alias):
+        while True:
+            # one row at a time, so that the others stay for people who look now
+            locked = free_rows(alias, kind.name, after).select_for_update(skip_locked=True)
+            row = locked.first()
+            if row is None:
+                return None
+            after = place_of(row)
+            if key_of(user) in row.not_by or not in_force(alias, [row]):
+                continue
+            if _update(alias, row, is_free_for(user), **held_by(user, kind)):
+                return Question.objects.using(alias).get(pk=row.pk)
+
+
+def _told(alias: str, row: Question, user: Any, changed: int) -> Refusal | None:
+    if changed:
+        return None
+    return refusals.after(alias, row, user) or refusals.changed()
+
+
+def _note(note: str) -> dict[str, str]:
+    return {"note": payload.clean_text(note)[:MOST_NOTE_CHARACTERS]} if note else {}
+
+
+def _closing(row: Question, user: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "closed_at": DatabaseNow(),
+        "assignee_id": None,
+        "answered_by_id": user.pk,
+        "answered_as": name_of(user),
+        "agreed": values.agrees(row.suggested, given),
+    }

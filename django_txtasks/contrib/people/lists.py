@@ -1,0 +1,202 @@
+"""The lists of open questions: mine, free ones, overdue ones, all.
+
+Each list reads the index of open questions, for each kind that the user may see, in the order of their due times.
+No query joins the tables of tasks: ``in_force`` then reads the rows of these tasks by their ids.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db.models import Min, Q, QuerySet
+
+from django_txtasks.contrib.people.holding import is_free
+from django_txtasks.contrib.people.kinds import Kind, kinds
+from django_txtasks.contrib.people.models import Question, alias_of_people, key_of
+from django_txtasks.models import DatabaseNow, Task, Wait
+
+ASSIGN = "txtasks_people.assign_question"
+"""The permission to give questions to other people, and to see all of them."""
+PAGE_SIZE = 50
+ROWS_PER_LOOK = 200
+"""Rows of each kind that are read together, because some of them may be left out."""
+MOST_LOOKS = 5
+"""Looks for one page. A page that is not full then has a place where the next one begins."""
+MOST_COUNTED = 1_000
+
+
+class Box(str, enum.Enum):
+    """The lists."""
+
+    MINE = "mine"
+    """Questions that the user has, unless hidden."""
+    FREE = "free"
+    """Free questions that the user may take, unless hidden."""
+    OVERDUE = "overdue"
+    """Questions that are due, also if a person has them, and hidden ones."""
+    ALL = "all"
+    """All open questions."""
+
+
+class Place(NamedTuple):
+    """The place of a question in the lists."""
+
+    due_at: datetime
+    pk: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """Questions of a list, the first due first.
+
+    Attributes:
+        next: the place where the next page begins; None: this is the last page.
+    """
+
+    questions: list[Question]
+    next: Place | None
+
+
+def inbox(
+    user: Any,
+    box: Box | str = Box.MINE,
+    *,
+    kind: str | None = None,
+    after: Place | None = None,
+    size: int = PAGE_SIZE,
+) -> Page:
+    """Return a page of a list.
+
+    The lists *overdue* and *all* have the kinds that the user may answer; with the permission
+    ``txtasks_people.assign_question``, all kinds.
+
+    Args:
+        kind: the name of the only kind in the list.
+        after: ``next`` of the page before.
+    """
+    alias, box = alias_of_people(), Box(box)
+    found: list[Question] = []
+    for _look in range(MOST_LOOKS):
+        rows = _next_rows(alias, user, box, kind, after)
+        shown = in_force(alias, [one for one in rows if _is_for(user, box, one.not_by)])
+        room = size - len(found)
+        found += shown[:room]
+        if len(shown) > room:
+            return Page(found, place_of(found[-1]))
+        if len(rows) < ROWS_PER_LOOK:
+            return Page(found, None)
+        after = place_of(rows[-1])
+        if len(found) == size:
+            break
+    return Page(found, after)
+
+
+def counts(user: Any, kind: str | None = None) -> dict[Box, int]:
+    """Return the number of questions in each list; it stops at 1,000.
+
+    Questions that need no answer any more are counted until the cleaner has closed them.
+    """
+    alias = alias_of_people()
+    return {box: _count(alias, user, box, kind) for box in Box}
+
+
+def kinds_for(user: Any) -> list[Kind]:
+    """Return the declared kinds that this user may answer."""
+    return [one for one in kinds() if one.allows(user)]
+
+
+def in_force(alias: str, questions: Sequence[Question]) -> list[Question]:
+    """Return the questions that still need an answer: their task is there, and its wait is open."""
+    if not questions:
+        return []
+    ids = {one.task_id for one in questions}
+    there = set(Task.objects.using(alias).filter(pk__in=ids).values_list("pk", flat=True))
+    waits = Wait.objects.using(alias).filter(task_id__in=ids, ended_at=None)
+    waiting = set(waits.values_list("task_id", "name"))
+    return [one for one in questions if one.task_id in there and (one.task_id, one.name) in waiting]
+
+
+def open_rows(alias: str, kind: str, after: Place | None = None) -> QuerySet[Question]:
+    """Return the open questions of a kind, in the order of the index."""
+    rows = Question.objects.using(alias).filter(closed_at=None, kind=kind).order_by("due_at", "id")
+    if after is None:
+        return rows
+    behind = Q(due_at__gt=after.due_at) | Q(due_at=after.due_at, pk__gt=after.pk)
+    return rows.filter(behind, due_at__gte=after.due_at)
+
+
+def free_rows(alias: str, kind: str, after: Place | None = None) -> QuerySet[Question]:
+    """Return the free questions of a kind that are not hidden, in the order of the index."""
+    return open_rows(alias, kind, after).filter(is_free(), _is_shown())
+
+
+def open_kinds(alias: str) -> list[str]:
+    """Return the kinds of all open questions, also ones that no app declares. Each is one look at the index."""
+    rows, found = Question.objects.using(alias).filter(closed_at=None), []
+    last = rows.aggregate(first=Min("kind"))["first"]
+    while last is not None:
+        found.append(last)
+        last = rows.filter(kind__gt=last).aggregate(first=Min("kind"))["first"]
+    return found
+
+
+def place_of(question: Question) -> Place:
+    """Return the place of a question in the lists."""
+    return Place(question.due_at, question.pk)
+
+
+def _is_shown() -> Q:
+    return Q(hidden_until=None) | Q(hidden_until__lte=DatabaseNow())
+
+
+def _querysets(
+    alias: str, user: Any, box: Box, kind: str | None, after: Place | None
+) -> Iterable[QuerySet[Question]]:
+    if box is Box.MINE:
+        mine = Question.objects.using(alias).filter(closed_at=None, assignee=user.pk)
+        mine = mine.filter(_is_shown()).order_by("due_at", "id")
+        if kind is not None:
+            mine = mine.filter(kind=kind)
+        if after is not None:
+            mine = mine.filter(Q(due_at__gt=after.due_at) | Q(due_at=after.due_at, pk__gt=after.pk))
+        yield mine
+        return
+    sees_all = box is not Box.FREE and user.has_perm(ASSIGN)
+    names = open_kinds(alias) if sees_all else [one.name for one in kinds_for(user)]
+    for name in names:
+        if kind not in (None, name):
+            continue
+        if box is Box.FREE:
+            yield free_rows(alias, name, after)
+        elif box is Box.OVERDUE:
+            yield open_rows(alias, name, after).filter(due_at__lte=DatabaseNow())
+        else:
+            yield open_rows(alias, name, after)
+
+
+def _next_rows(
+    alias: str, user: Any, box: Box, kind: str | None, after: Place | None
+) -> list[Question]:
+    """Return the next rows of all kinds together, at most ``ROWS_PER_LOOK``."""
+    rows: list[Question] = []
+    for one in _querysets(alias, user, box, kind, after):
+        rows += one.select_related("assignee")[:ROWS_PER_LOOK]
+    return sorted(rows, key=place_of)[:ROWS_PER_LOOK]
+
+
+def _is_for(user: Any, box: Box, not_by: list[str]) -> bool:
+    return box is not Box.FREE or key_of(user) not in not_by
+
+
+def _count(alias: str, user: Any, box: Box, kind: str | None) -> int:
+    number = 0
+    for one in _querysets(alias, user, box, kind, None):
+        excluded = one.values_list("not_by", flat=True)[: MOST_COUNTED - number]
+        number += sum(_is_for(user, box, keys) for keys in excluded)
+        if number >= MOST_COUNTED:
+            return MOST_COUNTED
+    return number

@@ -1,0 +1,166 @@
+"""Refusals: the reason why an act of a person did not count, as a text for that person."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+
+from django_txtasks.contrib.people.holding import is_free_for
+from django_txtasks.contrib.people.kinds import find
+from django_txtasks.contrib.people.models import Question, key_of, name_of
+from django_txtasks.models import FinishedTask, Outcome, Task, Wait
+
+
+class Reason(str, enum.Enum):
+    """The reasons of refusals."""
+
+    ANSWERED = "answered"
+    """A person, a machine or a token has answered."""
+    TAKEN = "taken"
+    """Another person has the question."""
+    NOT_YOURS = "not yours"
+    """The question is free, and only the person who has it may do this."""
+    TOO_LATE = "too late"
+    """The time limit of the wait has passed, and the task has noticed it."""
+    CANCELLED = "cancelled"
+    """The task was cancelled."""
+    ENDED = "ended"
+    """The task has ended, or its rows were deleted."""
+    NOT_ALLOWED = "not allowed"
+    """The person lacks the permission."""
+    NOT_BY_YOU = "not by you"
+    """The task has excluded the person, as for four eyes."""
+    UNKNOWN_KIND = "unknown kind"
+    """No installed app declares the kind."""
+    CHANGED = "changed"
+    """The question has changed in the meantime: the same act may succeed now."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The reason why an act did not count. Its text is for the person, in the person's language."""
+
+    reason: Reason
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def before(alias: str, question: Question | None, user: Any) -> Refusal | None:
+    """Return a refusal if this person may not answer, or if the question needs no answer any more.
+
+    Args:
+        question: the row as it is now; None: it is gone.
+    """
+    if question is None:
+        return gone()
+    return _person(question, user) or _closed(alias, question)
+
+
+def after(alias: str, question: Question, user: Any) -> Refusal | None:
+    """Return the reason why an UPDATE has changed nothing; None: it could change the row now."""
+    rows = Question.objects.using(alias).filter(pk=question.pk)
+    now = rows.select_related("assignee").first()
+    if now is None:
+        return gone()
+    if closed := _closed(alias, now):
+        return closed
+    is_open = now.assignee is None or rows.filter(is_free_for(user)).exists()
+    return None if is_open else _taken(now)
+
+
+def _person(question: Question, user: Any) -> Refusal | None:
+    kind = find(question.kind)
+    if kind is None:
+        text = _("No code here knows questions of the kind %(kind)s.") % {"kind": question.kind}
+        return Refusal(Reason.UNKNOWN_KIND, text)
+    if key_of(user) in question.not_by:
+        text = _("%(who)s may not answer this question: another person has to.")
+        return Refusal(Reason.NOT_BY_YOU, text % {"who": name_of(user)})
+    if kind.allows(user):
+        return None
+    if user.is_active and kind.may is not None:
+        return lacks(user, kind.may)
+    return Refusal(Reason.NOT_ALLOWED, _("%(who)s is not active.") % {"who": name_of(user)})
+
+
+def _closed(alias: str, question: Question) -> Refusal | None:
+    if question.closed_at is not None and (question.answered_as or question.by_machine):
+        return _answered(question)
+    if overtaken := _overtaken(alias, question):
+        return overtaken
+    return None if question.closed_at is None else gone()  # the rows of its task were deleted
+
+
+def lacks(user: Any, permission: str) -> Refusal:
+    """Return the refusal for a person without this permission."""
+    text = _("%(who)s lacks the permission %(permission)s.")
+    who = {"who": name_of(user), "permission": permission}
+    return Refusal(Reason.NOT_ALLOWED, text % who)
+
+
+def gone() -> Refusal:
+    """Return the refusal for a question whose task has ended."""
+    return Refusal(Reason.ENDED, _("The task has ended, so it needs no answer."))
+
+
+def changed() -> Refusal:
+    """Return the refusal for a question that has changed and is open again."""
+    return Refusal(Reason.CHANGED, _("The question has changed in the meantime. Please try again."))
+
+
+def not_yours() -> Refusal:
+    """Return the refusal for a question that the person does not have."""
+    return Refusal(Reason.NOT_YOURS, _("You do not have this question."))
+
+
+def _answered(question: Question) -> Refusal:
+    at = time_of(question.closed_at)
+    if question.by_machine:
+        text = _("A machine answered at %(time)s.") % {"time": at}
+    else:
+        text = _("%(who)s answered at %(time)s.") % {"who": question.answered_as, "time": at}
+    return Refusal(Reason.ANSWERED, text)
+
+
+def _overtaken(alias: str, question: Question) -> Refusal | None:
+    """Return the refusal if the task has ended, or if its wait has, without this question."""
+    task_id = question.task_id
+    wait = Wait.objects.using(alias).filter(task_id=task_id, name=question.name).first()
+    if wait is not None and wait.ended_at is not None:
+        at = {"time": time_of(wait.ended_at)}
+        if wait.value is None:
+            text = _("Too late: the time for an answer ended at %(time)s.")
+            return Refusal(Reason.TOO_LATE, text % at)
+        return Refusal(Reason.ANSWERED, _("The answer came in another way at %(time)s.") % at)
+    if Task.objects.using(alias).filter(pk=task_id).exists():
+        return None
+    past = FinishedTask.objects.using(alias).filter(pk=task_id).first()
+    if past is None or past.outcome != Outcome.CANCELLED:
+        return gone()
+    text = _("The task was cancelled at %(time)s.") % {"time": time_of(past.finished_at)}
+    return Refusal(Reason.CANCELLED, text)
+
+
+def _taken(question: Question) -> Refusal:
+    who = name_of(question.assignee)
+    if question.taken_until is None:
+        return Refusal(Reason.TAKEN, _("%(who)s has this question.") % {"who": who})
+    text = _("%(who)s has this question until %(time)s.")
+    return Refusal(Reason.TAKEN, text % {"who": who, "time": time_of(question.taken_until)})
+
+
+def time_of(moment: datetime | None) -> str:
+    """Return a time in the current time zone and language, without its date if that is the current date."""
+    if moment is None:
+        return _("a time that cannot be read")
+    local = timezone.localtime(moment)
+    is_today = local.date() == timezone.localdate()
+    return date_format(local, "TIME_FORMAT" if is_today else "SHORT_DATETIME_FORMAT")

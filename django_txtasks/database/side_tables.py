@@ -1,0 +1,68 @@
+"""Side tables: tables with rows that belong to a task, and that are deleted when the last row of the task is.
+
+The core has steps and waits. Another app adds its table with ``add()`` when it is loaded.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from django_txtasks.database.execute import as_uuid, execute, fetch_column
+
+Sweep = Callable[[str, Any], tuple[int, Any]]
+"""Brings some rows of living tasks up to date, in the open transaction.
+
+It takes the alias and the place where the last call ended (None: begin), and returns the number of changed rows
+and the place where it ended (None: all rows were read).
+"""
+
+
+class SideTable(NamedTuple):
+    """A table whose column ``task_id`` names the task of each row.
+
+    Attributes:
+        is_in: returns True if the database of this alias has the table.
+        sweep: called by the cleaner in each pass, until all rows were read or the pass is over.
+    """
+
+    name: str
+    is_in: Callable[[str], bool]
+    sweep: Sweep | None = None
+
+
+_tables = [
+    SideTable("txtasks_step", is_in=lambda _: True),
+    SideTable("txtasks_wait", is_in=lambda _: True),
+]
+_NEXT_TASKS = (
+    "SELECT DISTINCT task_id FROM {table} WHERE task_id > %(last)s ORDER BY task_id LIMIT %(limit)s"
+)
+
+
+def add(table: SideTable) -> None:
+    """Add a table of another app. A table of the same name is replaced."""
+    _tables[:] = [one for one in _tables if one.name != table.name]
+    _tables.append(table)
+
+
+def side_tables(alias: str) -> list[SideTable]:
+    """Return the side tables of this database."""
+    return [one for one in _tables if one.is_in(alias)]
+
+
+def tasks_with_rows(alias: str, last: uuid.UUID, limit: int) -> list[uuid.UUID]:
+    """Return the next ids after ``last`` that side tables name, in order."""
+    parts = [
+        f"SELECT task_id FROM ({_NEXT_TASKS.format(table=one.name)}) of_{one.name}"
+        for one in side_tables(alias)
+    ]
+    sql = f"{' UNION '.join(parts)} ORDER BY task_id LIMIT %(limit)s"
+    return [as_uuid(one) for one in fetch_column(alias, sql, last=last, limit=limit)]
+
+
+def forget(alias: str, ids: list[uuid.UUID]) -> None:
+    """Delete the rows of these tasks from each side table."""
+    for one in side_tables(alias):
+        execute(alias, f"DELETE FROM {one.name} WHERE task_id {{in_ids}}", ids=ids)

@@ -1,0 +1,69 @@
+"""Tasks that ask people; each effect is a row of ``Run``."""
+
+from datetime import timedelta
+
+from django import forms
+
+from django_txtasks import WaitTimedOut, task
+from django_txtasks.contrib.people import question
+from probe.models import Run
+
+
+class ApproveForm(forms.Form):
+    """The form of the tests."""
+
+    approved = forms.BooleanField(required=False)
+    reason = forms.CharField(required=False)
+
+
+approval = question("probe.approval", form=ApproveForm, may=None, hold=timedelta(hours=8))
+guarded = question(
+    "probe.guarded", form=ApproveForm, may="orders.change_order", due=timedelta(days=2)
+)
+
+
+@task(idempotent=True)
+def remind(question_id):
+    """Note that a question is due."""
+    Run.objects.create(key=f"due {question_id}")
+
+
+@task(idempotent=True, takes_context=True)
+def approve(ctx, key, timeout=None, **options):
+    """Ask once; note the answer."""
+    try:
+        answer = approval.ask(ctx, title=key, timeout=timeout, **options)
+    except WaitTimedOut:
+        given = "nobody"
+    else:
+        given = f"{answer.name or 'none'} {answer.data.get('reason', '')}".strip()
+    Run.objects.create(key=f"{key}: {given}", attempt=ctx.attempt)
+    return given
+
+
+@task(idempotent=True, takes_context=True)
+async def approve_async(ctx, key):
+    """The same in an async task."""
+    answer = await approval.aask(ctx, title=key)
+    return answer.data
+
+
+@task(idempotent=True, takes_context=True)
+def approve_guarded(ctx, key, **options):
+    """Ask those who may change orders."""
+    answer = guarded.ask(ctx, title=key, **options)
+    return [answer.data, answer.by, answer.name]
+
+
+@task(idempotent=True, takes_context=True)
+def approve_twice(ctx, key):
+    """Four eyes."""
+    first = approval.ask(ctx, title=key)
+    second = approval.ask(ctx, "second look", title=key, not_by=[first.by])
+    return [first.name, second.name]
+
+
+@task(idempotent=True, takes_context=True)
+def approve_reminded(ctx, key, due):
+    """Ask, and remind."""
+    return approval.ask(ctx, title=key, due=due, on_due=remind).data
