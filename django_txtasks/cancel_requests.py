@@ -7,7 +7,10 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
+UNHEARD_AFTER = timedelta(seconds=10)
+"""Time after which a task that was asked to stop seems not to check for this. Workers look each second."""
 Key = tuple[uuid.UUID, int]
 """The id of a task and the number of an attempt."""
 

@@ -35,6 +35,12 @@ UNRELEASED = "txtasks.E036"
 COMMIT_WITH_ALL_MIGRATIONS = "5e0591f"
 LAST_INDEX = "txtasks_batch_root"
 """The last index that those former migrations made."""
+SQLITE_OPTIONS: dict[str, Any] = {
+    "transaction_mode": "IMMEDIATE",
+    "timeout": 5,
+    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+}
+"""The options of the page on databases, all of which a new site with SQLite needs."""
 MAY_MIGRATE = "(Ignore this if the present command runs migrations.)"
 DEFAULT_THREADS = 4
 """Threads of a worker process without ``--threads``."""
@@ -386,13 +392,18 @@ def _is_unreleased(alias: str, tables: Sequence[str]) -> bool:
 def _check_sqlite(alias: str, entry: dict[str, Any]) -> Iterable[CheckMessage]:
     options = entry.get("OPTIONS", {})
     if str(options.get("transaction_mode") or "").upper() not in ("IMMEDIATE", "EXCLUSIVE"):
+        missing = {
+            name: value
+            for name, value in SQLITE_OPTIONS.items()
+            if name == "transaction_mode" or name not in options
+        }
         yield Error(
             f"SQLite database {alias!r} begins transactions as DEFERRED: "
             "two that write fail with 'database is locked'.",
-            hint=f"Add 'OPTIONS': {{'transaction_mode': 'IMMEDIATE'}} to DATABASES[{alias!r}].",
+            hint=f"Add 'OPTIONS': {missing!r} to DATABASES[{alias!r}].",
             id="txtasks.E009",
         )
-    timeout = float(options.get("timeout", 5.0))
+    timeout = float(options.get("timeout", SQLITE_OPTIONS["timeout"]))
     try:
         lease = get_config().lease.total_seconds()
     except ConfigError:

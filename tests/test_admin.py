@@ -192,6 +192,31 @@ def test_the_page_of_a_task_offers_the_arrows_of_its_state() -> None:
         assert offered == {action for action, start, *_ in ARROWS if start == state}
 
 
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_button_of_a_task_leads_back_to_the_task(action: str) -> None:
+    state = next(start for name, start, *_ in ARROWS if name == action)
+    client, ends = viewer(action), action not in AFTER
+    for confirmed in ({"confirmed": "yes"}, {}):
+        task = row(state)
+        there = f"{TASKS}{task.pk}/change/"
+        assert 'name="on_page"' in page(client, there)
+        sent = {"action": action, "index": "0", "_selected_action": str(task.pk), "on_page": "yes"}
+        answer = client.post(TASKS, sent | confirmed)
+        if answer.status_code == 200:  # it asks, and leads back, too
+            assert f'href="{there}"' in answer.content.decode()
+            assert 'name="on_page"' in answer.content.decode()
+        else:
+            assert answer.url == (f"{FINISHED}{task.pk}/change/" if ends else there)
+
+
+def test_a_task_that_has_no_page_for_the_person_leads_back_to_the_list(settings: Any) -> None:
+    client = logged_in("view_task", "cancel_task")
+    sent = {"action": "cancel", "index": "0", "on_page": "yes", "confirmed": "yes"}
+    assert client.post(TASKS, sent | {"_selected_action": str(row().pk)}).url == TASKS
+    settings.TXTASKS = {"keep_finished": 0}
+    assert client.post(TASKS, sent | {"_selected_action": str(row().pk)}).url == TASKS
+
+
 def test_reviving_forgives_and_makes_due_now() -> None:
     later = timezone.now() + timedelta(hours=1)
     task = row(Status.DEAD, failures=5, crashes=3, attempt=8, run_after=later)
@@ -859,8 +884,33 @@ def test_a_worker_shows_whether_rabbitmq_holds_its_last_will(
         id=uuid.uuid4(), host="h", pid=1, queues=[], threads=1, lease=15.0, will=will,
         listening=listening, sessions={"not": ["a", "list"]},
     )  # fmt: skip
-    cell = page(viewer(), WORKERS).split('class="field-last_will"')[1].split("</td>")[0]
+    html = page(viewer(), WORKERS)
+    cell = html.split('class="field-last_will"')[1].split("</td>")[0]
     assert f"icon-{icon}.svg" in cell
+    for text in (cell, html.partition("txtasks-note")[2]):
+        assert ("holds no last will of the worker" in text) is (icon == "no")
+
+
+@pytest.mark.parametrize(("listening", "icon"), [(False, "no"), (True, "yes"), (None, "unknown")])
+def test_a_worker_that_no_hint_reaches_says_what_that_means(
+    listening: bool | None, icon: str, txtasks: Any
+) -> None:
+    worker = Worker.objects.create(
+        id=uuid.uuid4(), host="h", pid=1, queues=[], threads=1, lease=15.0, listening=listening, will=1
+    )  # fmt: skip
+    html, form = page(viewer(), WORKERS), page(viewer(), f"{WORKERS}{worker.pk}/change/")
+    cell = html.split('class="field-hints"')[1].split("</td>")[0]
+    assert f"icon-{icon}.svg" in cell and f"icon-{icon}.svg" in form
+    for text in (cell, html.partition("txtasks-note")[2], form):
+        assert ("so a new task waits up to" in text) is (icon == "no")
+
+
+def test_a_lost_worker_has_no_cross() -> None:
+    Worker.objects.create(
+        id=uuid.uuid4(), host="h", pid=1, queues=[], threads=1, lease=15.0, listening=False, lost=True
+    )  # fmt: skip
+    html = page(viewer(), WORKERS)
+    assert "icon-no.svg" not in html and "txtasks-note" not in html
 
 
 def test_the_page_of_a_claimed_task_links_its_worker() -> None:

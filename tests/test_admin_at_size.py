@@ -15,6 +15,7 @@ from django.test import Client, RequestFactory
 from django.utils import timezone
 from reads import explained, work_counted
 
+from django_txtasks import overview as overview_room
 from django_txtasks.admin import bounded, searching, shown
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 from django_txtasks.stats import by_cause
@@ -313,6 +314,16 @@ def test_arguments_and_short_ids_stand_in_lists(client: Client) -> None:
     assert html.count("(long)") == 1 and "zzz" not in html
     page = client.get(f"{TASKS}{long}/change/").content.decode()
     assert f"{long}</small>" in page and "zzz" in page
+
+
+def test_numbers_that_are_older_than_the_rows_say_so(client: Client, monkeypatch: Any) -> None:
+    monkeypatch.setattr(overview_room, "is_in_test_case", lambda alias: False)
+    monkeypatch.setattr(overview_room, "_kept", {})
+    assert "beside the filters" not in client.get(TASKS).content.decode()
+    for key, kept in overview_room._kept.items():
+        overview_room._kept[key] = kept._replace(read_at=kept.read_at - 30)
+    html = client.get(TASKS).content.decode()
+    assert "The numbers beside the filters are 30 s old; the rows are new." in html
 
 
 def test_filters_have_numbers_in_lists_of_live_tasks(client: Client) -> None:

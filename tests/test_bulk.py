@@ -91,10 +91,13 @@ def ordered(name="revive", status=Status.DEAD, alias="default", **filters):
 # ---- the page
 
 
-def test_few_tasks_are_changed_at_once(client, ann):
-    make(4, cause=7)
+def test_few_tasks_are_asked_about_and_changed_at_once(client, ann):
+    ids = make(4, cause=7)
     make(1, "held")
-    answer = send(client, query="?cause=7")
+    html = send(client, query="?cause=7").content.decode()
+    assert "4 tasks are chosen." in html and all(str(one) in html for one in ids)
+    assert states() == ["dead"] * 4 + ["held"] and not LogEntry.objects.exists()
+    answer = send(client, query="?cause=7", confirmed="yes")
     assert answer.status_code == 302
     assert states() == ["held"] + ["pending"] * 4
     assert LogEntry.objects.count() == 4
@@ -148,8 +151,32 @@ def test_without_a_worker_there_are_slices_by_hand(client, ann):
     send(client, way="hand")
     assert states() == ["dead"] * 2 + ["pending"] * 4
     assert "These were the first 4 tasks." in client.get(LIST).content.decode()
-    send(client, way="hand")
+    assert "2 tasks are chosen." in send(client, way="hand").content.decode()
+    send(client, confirmed="yes")
     assert states() == ["pending"] * 6
+
+
+@pytest.mark.parametrize("bound", [pages.Bound(3, 60.0), pages.Bound(10_000, -1.0)])
+def test_a_request_by_hand_reads_few_rows_and_says_so(client, ann, monkeypatch, bound):
+    make(6)
+    served(names=["probe.tasks.note"])
+    monkeypatch.setattr(pages, "ROWS_PER_PAGE", 2)
+    monkeypatch.setattr(bulk, "BY_HAND_BOUND", bound)
+    send(client, way="hand")
+    assert states() == ["dead"] * 3 + ["pending"] * 3 if bound.rows == 3 else ["dead"] * 6
+    text = client.get(LIST).content.decode()
+    assert f"This request has read only {bound.rows} rows, and others may match." in text
+
+
+def test_a_search_for_lanes_by_hand_ends_in_time(monkeypatch):
+    make(2, "pending", lane="a")
+    order = Order(name="hold", choice=Choice(queue="mail"), alias="default", by="ann")
+    lanes = iter(["a", "b", ""])
+    monkeypatch.setattr(
+        pages.lane_buckets, "look", lambda alias, behind, seconds: ([], next(lanes))
+    )
+    assert order.first_ids(4, pages.Bound(10_000, 0.0)) == ([], True)
+    assert next(lanes) == "b"
 
 
 def test_tasks_are_spread_by_hand_too(client, ann):
@@ -239,7 +266,7 @@ def test_buttons_stand_above_the_list_of_a_cause(client, ann):
         "hold",
     ]
     assert 'form="txtasks-all"' not in client.get(LIST).content.decode()
-    send(client, "hold", "?cause=9")
+    send(client, "hold", "?cause=9", confirmed="yes")
     assert states() == ["dead"] * 2 + ["held"] * 2
 
 

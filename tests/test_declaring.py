@@ -301,6 +301,14 @@ def test_what_would_break_the_promise_on_this_database_is_found(entry):
         assert problem in ids(checks.check_databases())
 
 
+@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="these are options of SQLite")
+def test_all_options_that_a_new_site_with_sqlite_needs_are_named_at_once(entry):
+    entry["OPTIONS"] = {"timeout": 1}
+    (found,) = [one for one in checks.check_databases() if one.id == "txtasks.E009"]
+    assert "'transaction_mode': 'IMMEDIATE', 'init_command': 'PRAGMA journal_mode=WAL" in found.hint
+    assert "timeout" not in found.hint
+
+
 def test_an_unknown_alias_is_found():
     assert ids(checks.check_tables(databases=["nowhere"])) == {"txtasks.E006"}
 

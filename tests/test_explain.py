@@ -216,6 +216,24 @@ def test_a_task_that_was_asked_to_stop(crew):
     assert only_reason(handle).gate == "asked"
 
 
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"on_crash": "retry", "max_crashes": 3}, "A cleaner then cancels the task."),
+        ({"on_crash": "retry", "max_crashes": 1}, "it is dead, not cancelled"),
+        ({"on_crash": "dead"}, "it is dead, not cancelled"),
+    ],
+)
+def test_a_task_that_does_not_look_says_what_becomes_of_it_by_a_kill(crew, columns, words):
+    handle = tasks.note.enqueue()
+    with transaction.atomic():
+        helpers.claim(crew)
+    ago = datetime.now(timezone.utc) - timedelta(minutes=1)
+    Task.objects.update(cancel_asked_at=ago, **columns)
+    text = only_reason(handle).lift
+    assert "kill its process" in text and words in text
+
+
 def test_several_gates_are_all_named(crew):
     handle = tasks.note.using(run_after=timedelta(hours=2)).enqueue()
     pausing.pause("default", "default")

@@ -19,7 +19,7 @@ from django.urls import path
 from django.utils import timezone
 
 from django_txtasks import overview as overview_room
-from django_txtasks.admin.glance import processes
+from django_txtasks.admin.glance import figures, processes
 from django_txtasks.admin.lists import FinishedTaskAdmin
 from django_txtasks.admin.overview import OverviewAdmin
 from django_txtasks.models import (
@@ -227,6 +227,70 @@ def test_the_last_hour_is_a_chart_with_a_sentence_for_who_does_not_see_it(client
     text = page(client)
     assert "In the last hour 1200 attempts succeeded and 3 failed." in text.replace(",", "")
     assert 'class="txg-bar-good" d="M' in text
+
+
+@pytest.mark.parametrize(
+    ("query", "title"),
+    [("", "Last hour"), ("?span=day", "Last day"), ("?span=month", "Last 31 days"), ("?span=no", "Last hour")],
+)  # fmt: skip
+def test_the_time_of_the_chart_is_chosen(client, query, title):
+    text = page(client, query)
+    heading = text.partition('<h2 id="txg-hour">')[2].partition("</h2>")[0]
+    assert heading.startswith(title)
+    assert re.findall(r'href="\?span=(\w+)"', heading) == [
+        name for name in figures.SPANS if figures.SPANS[name].title != title
+    ]
+
+
+def test_the_choice_of_a_time_keeps_the_database(client):
+    assert 'href="?span=day&amp;db=default"' in page(client, "?db=default")
+
+
+def test_labels_of_releases_do_not_cover_each_other():
+    places = [
+        ("old", 10.0),
+        ("much older than others", 40.0),
+        ("b", 50.0),
+        ("c", 51.0),
+        ("d", 52.0),
+        ("e", 99.0),
+    ]
+    marks = [figures._mark(10 * place, 1000, name) for name, place in places]  # fmt: skip
+    rows = figures._in_rows(marks)
+    assert [[mark.label.removeprefix("release ") for mark in row] for row in rows] == [
+        ["e", "d", "old"],
+        ["c"],
+        ["b"],
+    ]
+
+
+def test_a_task_that_was_asked_to_stop_says_so_and_leads_to_its_page(client):
+    worker = Worker.objects.create(
+        id=uuid.uuid4(), host="a", pid=1, queues=["default"], threads=1, lease=15.0
+    )
+    since, now = timezone.now() - timedelta(hours=2), timezone.now()
+    one = task(
+        status=Status.CLAIMED, worker=worker.pk, claimed_at=since, started_at=since, cancel_asked_at=now
+    )  # fmt: skip
+    text = page(client)
+    assert "1 task was asked to stop and still runs" in text
+    assert f'class="txg-act" href="/admin/txtasks/task/{one.pk}/change/">Look at this task' in text
+    assert re.search(r"<small>[^<]* · asked to stop at 20[^<]*</small>", text)
+
+
+def test_waiting_tasks_behind_the_last_bucket_are_said(client, monkeypatch):
+    assert "than these numbers say" not in page(client)
+    monkeypatch.setattr(gathering, "MOST_BUCKETS", 1)
+    task()
+    assert "There are more waiting tasks than these numbers say" in page(client)
+
+
+def test_functions_say_how_late_their_figures_are(client):
+    start = timezone.now().replace(minute=0, second=0, microsecond=0)
+    Stat.objects.create(
+        width=600, starts_at=start, queue_name="default", task_name=KNOWN, succeeded=1
+    )
+    assert "a worker reports every 15 s" in page(client)
 
 
 def test_without_counts_the_page_has_no_chart(client, txtasks):

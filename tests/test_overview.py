@@ -18,10 +18,11 @@ from django.utils.translation import override
 from probe import tasks
 
 from django_txtasks import overview as overview_room
+from django_txtasks.counts.adding_up import EPOCH
 from django_txtasks.database import places
 from django_txtasks.lifecycle import pausing
 from django_txtasks.models import Cleaner, Schedule, Stat, Status, Task, Worker
-from django_txtasks.overview import Count, counting, gathering, overview, running
+from django_txtasks.overview import Count, counting, gathering, overview, running, spans
 from django_txtasks.stats import by_cause
 
 pytestmark = pytest.mark.django_db
@@ -377,6 +378,43 @@ def test_tasks_that_run_for_long_without_a_limit(well):
     assert names_of_problems() == []
 
 
+def asked(seconds: float, **columns: Any) -> Task:
+    """Write a task that has run for two hours, and was asked to stop some seconds ago."""
+    since = timezone.now() - timedelta(hours=2)
+    asked_at = timezone.now() - timedelta(seconds=seconds)
+    (one,) = rows(
+        1, status=Status.CLAIMED, worker=Worker.objects.get().pk, claimed_at=since, started_at=since,
+        cancel_asked_at=asked_at, **columns,
+    )  # fmt: skip
+    return one
+
+
+def test_a_long_task_that_was_asked_to_stop_says_so_at_once(well):
+    one = asked(0)
+    (problem,) = now().problems
+    assert (problem.name, problem.task) == ("asked_to_stop", str(one.pk))
+    assert f"1 task was asked to stop and still runs: {NAME}, asked at 20" in problem.text
+    assert problem.text.endswith("for 2 h by now. Its page says how to end it.")
+    assert now().running[0].asked_at == one.cancel_asked_at
+
+
+def test_a_short_task_that_was_asked_to_stop_has_some_seconds(well):
+    asked(1, timeout=86400)
+    assert names_of_problems() == []
+    asked(60, timeout=86400)
+    assert names_of_problems() == ["asked_to_stop"]
+    assert now().problems[0].text.startswith("1 task was asked")
+
+
+def test_a_lane_is_full_of_a_task_that_was_asked_to_stop(well, txtasks):
+    txtasks(lanes={"mailgun": {"at_most": 1}})
+    asked(0, lane="mailgun", timeout=86400)
+    rows(2, lane="mailgun")
+    (problem,) = now().problems
+    assert problem.name == "full_lane"
+    assert f"{NAME} has run in it for 2 h, although it was asked to stop at 20" in problem.text
+
+
 def test_errors_come_before_warnings(well):
     Worker.objects.update(listening=False, started_at=LONG_AGO)
     rows(1, task_name="gone.tasks.run")
@@ -498,6 +536,38 @@ def test_a_release_is_marked_in_the_hour_in_which_it_came(well):
     assert [one.release for one in now().figures.deploys] == ["b"]
 
 
+@pytest.mark.parametrize(
+    ("name", "width", "step", "ago"), [("day", 60, 600, 20), ("month", 86400, 86400, 600)]
+)
+def test_a_longer_time_has_a_chart_and_its_releases(well, name, width, step, ago):
+    at = timezone.now() - timedelta(hours=ago)
+    Worker.objects.update(release="b", started_at=at)
+    worker(release="a", started_at=timezone.now() - timedelta(days=99), pid=3)
+    start = int(at.timestamp()) // width * width
+    Stat.objects.create(
+        width=width, starts_at=EPOCH + timedelta(seconds=start), queue_name="default", succeeded=9
+    )
+    figures = spans.figures_of(now(), name)
+    assert figures.chart.step == step
+    assert sum(one.succeeded for one in figures.chart.points) == 9
+    assert [one.release for one in figures.deploys] == ["b"]
+
+
+def test_a_day_of_many_queues_is_read_from_hours(well, monkeypatch):
+    monkeypatch.setattr(spans, "MOST_ROWS", 24 * 60 - 1)
+    assert spans.figures_of(now(), "day").chart.step == 3600
+
+
+def test_a_longer_time_is_read_once_in_a_while(well, kept, monkeypatch):
+    monkeypatch.setattr(spans, "is_in_test_case", lambda alias: False)
+    monkeypatch.setattr(spans, "_kept", {})
+    first = spans.figures_of(now(), "month")
+    assert spans.figures_of(now(), "month") is first
+    assert spans.figures_of(now(), "day") is not first
+    monkeypatch.setattr(spans, "MAX_AGE_SECONDS", 0.0)
+    assert spans.figures_of(now(), "month") is not first
+
+
 def test_without_counts_there_is_no_chart(well, txtasks):
     txtasks(stats=False)
     minutes(10)
@@ -546,6 +616,16 @@ def test_queues_that_are_left_out_are_said(well, monkeypatch):
     found = now()
     assert (len(found.queues), found.more_queues) == (2, 4)
     assert found.total("dead").is_capped
+
+
+def test_queues_behind_the_last_bucket_are_said(well, monkeypatch):
+    rows(3, queue_name="a")
+    rows(1, queue_name="b")
+    assert not now().has_more_queues
+    monkeypatch.setattr(gathering, "MOST_BUCKETS", 2)
+    found = now()
+    assert found.has_more_queues and found.total("due").is_capped
+    assert (str(queue("a").due), str(queue("b").due)) == ("3", "1+")
 
 
 def test_with_more_workers_than_are_read_no_queue_is_called_unserved(well, monkeypatch, txtasks):

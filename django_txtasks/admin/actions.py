@@ -13,14 +13,14 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from django_txtasks.admin import bulk
 from django_txtasks.admin.bounded import following_indexes
-from django_txtasks.admin.confirming import Chosen
+from django_txtasks.admin.confirming import ON_PAGE, Chosen, page_of_request
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import as_uuid
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
@@ -48,7 +48,8 @@ class Act(NamedTuple):
         log: the line in the admin's history.
         done, left: messages about ``n`` tasks that moved, or did not.
         barred: message about ``n`` compensated tasks; None if the action is allowed for them.
-        asks: question to confirm, for an action that cannot be undone.
+        asks: what the page says that asks, for an action that cannot be undone; None = only many tasks are asked
+            about.
         hint: True if workers get a hint for the moved tasks.
         ends: the outcome of the tasks, if they leave the live table.
         spreads: True if each task can get a time of its own.
@@ -128,7 +129,8 @@ ACTS = {one.name: one for one in (
         button=_("Ask to stop"), log=_("Asked to stop."), left=_NOT_RUNNING,
         asks=_(
             "A running task sees this at its next check, and is cancelled when it stops. No other attempt starts, "
-            "even if it fails or its worker crashes."
+            "even if this one fails. If its worker crashes, a task that may run again is cancelled; any other "
+            "task is dead, because it may have done half of its work."
         ),
         done=ngettext_lazy(
             "%(n)s task asked to stop. If it does not end within 10 s, its page says how to end it.",
@@ -216,27 +218,36 @@ class TaskActions(Base):
         return may(request, "discard")
 
     def _do(self, request: HttpRequest, queryset: Tasks, name: str) -> HttpResponse | None:
-        """Act, or show a page that asks and sends the same action again; permissions are checked again then."""
+        """Act, or show a page that asks and sends the same action again; permissions are checked again then.
+
+        The answer is the page of the task if its button was pressed there; None = the list.
+        """
         act = ACTS[name]
         is_all = request.POST.get("select_across") == "1" and not self.is_id(
             request.GET.get("q", "")
         )
         if not is_all and (act.asks is None or "confirmed" in request.POST):
             self.act(request, queryset, act)
-            return None
+            return self._back(request, queryset)
         chosen = Chosen.of(request, queryset, act.state, is_all=is_all)
         if is_all and chosen.are_many:
             return bulk.page(self, request, queryset, act, chosen)
         if is_all:
             queryset = queryset.filter(pk__in=chosen.ids)
-        if act.asks is None or "confirmed" in request.POST:
+        if "confirmed" in request.POST:
             self.act(request, queryset, act)
             return None
         if not chosen.moves:  # nothing to confirm
             self.act(request, queryset.none(), act)
-            return None
-        context = {"selected": request.POST.getlist(ACTION_CHECKBOX_NAME)}
+            return self._back(request, queryset)
+        selected = request.POST.getlist(ACTION_CHECKBOX_NAME)
+        there = page_of_request(self.admin_site.name, request, queryset)
+        context = {"selected": selected, ON_PAGE: bool(there)} | ({"back": there} if there else {})
         return self.ask(request, "confirm", act, chosen, context)
+
+    def _back(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
+        there = page_of_request(self.admin_site.name, request, queryset)
+        return HttpResponseRedirect(there) if there else None
 
     def ask(
         self, request: HttpRequest, page: str, act: Act, chosen: Chosen, context: dict[str, Any]

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import causes
+from django_txtasks.admin.bounded import MAX_ROWS
 from django_txtasks.admin.confirming import MAX_IN_REQUEST, Chosen
 from django_txtasks.admin.numbers import RETRYING
 from django_txtasks.bulk import NAME, ordering
@@ -24,7 +25,7 @@ from django_txtasks.declarations import registry
 from django_txtasks.lifecycle.operators import Spread
 from django_txtasks.models import Task
 from django_txtasks.operations.choice import Choice
-from django_txtasks.operations.pages import click_of
+from django_txtasks.operations.pages import Bound, click_of
 from django_txtasks.operations.slices import Order
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ MAX_SAMPLES = 5
 SPREADS = {"0": _("now"), "600": _("within 10 minutes"), "3600": _("within 1 hour")}
 """Times in seconds over which tasks are spread."""
 BY_TASK, BY_HAND, FIRST = "task", "hand", "first"
+BY_HAND_BOUND = Bound(rows=MAX_ROWS, seconds=2.0)
 _FILTERS = {"state", "queue", "task", "cause", "lane"}
 _NO_FILTERS = {"o", "p", "all", "e", "_facets"}
 """URL parameters of a list that choose no rows."""
@@ -53,14 +55,22 @@ def page(
         total = chosen.moves if chosen.looked_at is None else None
         return _ordered(pages, request, act, order, queue=queue, total=total)
     if way in (BY_HAND, FIRST):
-        ids = chosen.ids[:NUMBER_FIRST]
+        ids, is_cut = chosen.ids[:NUMBER_FIRST], False
         if way == BY_HAND:
-            ids = chosen.ids if order is None else order.first_ids(MAX_IN_REQUEST)
+            ids = chosen.ids
+            if order is not None:
+                ids, is_cut = order.first_ids(MAX_IN_REQUEST, BY_HAND_BOUND)
         spread = Spread(click_of(alias, 0).at, seconds) if seconds else None
         pages.act(request, queryset.filter(pk__in=ids), act, spread)
         if len(ids) == MAX_IN_REQUEST:
             text = _now("These were the first %(n)s tasks. More may match: repeat the action.")
             pages.message_user(request, text % {"n": len(ids)}, messages.WARNING)
+        elif is_cut:
+            text = _now(
+                "This request has read only %(rows)s rows, and others may match. Start a worker that can run the "
+                "task for all of them, or use manage.py txtasks_task."
+            )
+            pages.message_user(request, text % {"rows": BY_HAND_BOUND.rows}, messages.WARNING)
         return None
     context = {
         "has_task": order is not None, "queue": queue, "spreads": SPREADS if act.spreads else {},

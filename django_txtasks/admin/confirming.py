@@ -1,4 +1,4 @@
-"""The tasks that an action has chosen, for the page that asks before it acts."""
+"""The tasks that an action has chosen, for the page that asks before it acts, and the page from which it came."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from django_txtasks.admin import bounded
+from django_txtasks.admin import bounded, links
 from django_txtasks.admin.bounded import (
     first_rows,
     following_indexes,
@@ -17,6 +17,7 @@ from django_txtasks.admin.bounded import (
 )
 from django_txtasks.admin.causes import order_of_list
 from django_txtasks.admin.numbers import RETRYING
+from django_txtasks.admin.pages import page_of
 from django_txtasks.models import Status, Task
 from django_txtasks.stats import by_cause
 
@@ -24,6 +25,9 @@ MAX_LISTED_TASKS = 20
 """Highest number of tasks that the page lists."""
 MAX_IN_REQUEST = 1_000
 """Highest number of tasks that one request changes."""
+
+ON_PAGE = "on_page"
+"""Field of the forms on the page of one task."""
 
 
 class Chosen(NamedTuple):
@@ -84,3 +88,16 @@ class Chosen(NamedTuple):
             }
             examples = [some[one] for one in ids[:MAX_LISTED_TASKS] if one in some]
             return cls(moves, ids, examples, leaves, looked_at, places)
+
+
+def page_of_request(site: str, request: HttpRequest, queryset: QuerySet[Task]) -> str:
+    """Return the address of the task's page if its button was pressed there; empty = the action came from a list.
+
+    The address is also empty if the task has no page any more, or none that the user may view.
+    """
+    chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
+    if ON_PAGE not in request.POST or len(chosen) != 1:
+        return ""
+    page = page_of(queryset.select_for_update().db, chosen[0])
+    may_view = page and request.user.has_perm(f"txtasks.view_{page.removesuffix('_change')}")
+    return links.url(site, page, chosen[0]) if may_view else ""

@@ -13,7 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import causes, filters, shown, slots
+from django_txtasks.admin import causes, crosses, filters, numbers, shown, slots
 from django_txtasks.admin.actions import ACTS, TaskActions, may
 from django_txtasks.admin.again import EnqueueAgain
 from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder
@@ -142,7 +142,10 @@ class TaskAdmin(TaskActions, StackOnPage, EnqueueAgain, TaskPages):
             warning += gettext(" Tasks of lanes are not in this list: choose the lane.")
         about = causes.sentence(self.get_queryset(request).db, request.GET.get("cause"))
         acts = [ACTS[name] for name in ON_CAUSE if may(request, name)] if about else []
-        context = {**(extra_context or {}), "warning": warning, "about": about, "all_acts": acts}
+        context = {
+            **(extra_context or {}), "warning": warning, "about": about, "all_acts": acts,
+            "notes": [*numbers.notes(self.get_queryset(request).db)],
+        }  # fmt: skip
         return super().changelist_view(request, context)
 
     def get_object(
@@ -251,7 +254,19 @@ class WorkerAdmin(ProcessPages):
     list_display = (
         "process", "health", "seen", "queue_names", "load", "hints", "last_will", "started", "code",
     )  # fmt: skip
-    fieldsets = ((None, {"fields": ("id", *list_display, "lease", "beat")}),)
+    fieldsets = (
+        (None, {"fields": (
+            "id", "process", "health", "seen", "queue_names", "load", "hints_in_words", "will_in_words", "started",
+            "code", "lease", "beat",
+        )}),
+    )  # fmt: skip
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Say above the list what its crosses mean."""
+        notes = [*crosses.notes(self.get_queryset(request).db)]
+        return super().changelist_view(request, {**(extra_context or {}), "notes": notes})
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Add the running tasks for a user who may view tasks."""
@@ -309,15 +324,18 @@ class WorkerAdmin(ProcessPages):
         """Show running tasks and slots. Empty for a lost worker, because its tasks are no longer its own."""
         return shown.EMPTY if worker.lost else f"{worker.running} / {worker.threads}"
 
-    @admin.display(description=_("listening"), boolean=True)
-    def hints(self, worker: Any) -> bool | None:
-        """Show whether hints reach the worker; unknown if there are no hints, or if it is lost."""
-        listening: bool | None = None if worker.lost else worker.listening
-        return listening
+    @admin.display(description=_("listening"))
+    def hints(self, worker: Any) -> str:
+        return crosses.icon(crosses.listening(worker), crosses.no_hints())
 
-    @admin.display(description=_("last will"), boolean=True)
-    def last_will(self, worker: Any) -> bool | None:
-        """Show whether RabbitMQ holds a last will of the worker; unknown without a broker, or if it is lost."""
-        if worker.lost or worker.listening is None or get_config().has_database_hints:
-            return None
-        return bool(worker.will)
+    @admin.display(description=_("listening"))
+    def hints_in_words(self, worker: Any) -> str:
+        return crosses.in_words(crosses.listening(worker), crosses.no_hints())
+
+    @admin.display(description=_("last will"))
+    def last_will(self, worker: Any) -> str:
+        return crosses.icon(crosses.has_will(worker), crosses.no_will())
+
+    @admin.display(description=_("last will"))
+    def will_in_words(self, worker: Any) -> str:
+        return crosses.in_words(crosses.has_will(worker), crosses.no_will())

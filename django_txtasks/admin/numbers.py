@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError, connections
+from django.utils.translation import gettext
 
 from django_txtasks.models import Status, Task
+from django_txtasks.wording import span
 
 if TYPE_CHECKING:
     from django_txtasks.overview import Count, Overview, QueueFigures
@@ -34,6 +37,17 @@ def with_numbers(
     for one in choices:
         count = counts.get(str(one["display"]))
         yield one if count is None else {**one, "display": f"{one['display']} ({number(count)})"}
+
+
+def notes(alias: str) -> Iterator[str]:
+    """Yield a sentence with the age of the numbers, if they are not as new as the rows beside them."""
+    from django_txtasks.overview import READ_SECONDS, age_of  # imported by lists alone
+
+    found = _overview(alias)
+    age = 0.0 if found is None else age_of(found)
+    if age >= READ_SECONDS:
+        text = gettext("The numbers beside the filters are %(span)s old; the rows are new.")
+        yield text % {"span": span(timedelta(seconds=age))}
 
 
 def by_state(found: Overview) -> dict[str, Count | int]:

@@ -67,6 +67,7 @@ class OverviewAdmin(Pages):
             "opts": self.opts,
             "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
             "refresh_seconds": REFRESH_SECONDS,
+            "other_database": request.GET.get("db", ""),
             **(extra_context or {}),
         }
         name = "glance_body" if "fragment" in request.GET else "glance"
@@ -116,7 +117,8 @@ def _shown(request: HttpRequest, alias: str, site: str) -> dict[str, Any]:
 
     try:
         found = overview(alias)
-        return {"glance": glance.context_of(found, request.user, site)}
+        span = request.GET.get("span", "")
+        return {"glance": glance.context_of(found, request.user, site, span)}
     except DatabaseError as error:
         connections[alias].close_if_unusable_or_obsolete()
         return {"error": text_of(error)}

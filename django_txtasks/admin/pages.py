@@ -41,6 +41,8 @@ SHORT_ID = 8
 """Characters of an id in lists."""
 MAX_MERGED = 20
 MAX_STEPS = 100
+TASKS = ((Task, "task"), (FinishedTask, "finishedtask"))
+"""The tables of tasks, with the names of their pages."""
 
 
 class Pages(ModelAdmin):
@@ -351,16 +353,22 @@ class TaskPages(OneTask):
 
 def task_link(site: admin.AdminSite, alias: str, task_id: uuid.UUID) -> str:
     """Return a link to the page of a live or finished task; only its id if it has no row."""
-    return _link(site, alias, task_id, [(Task, "task"), (FinishedTask, "finishedtask")])
+    return _link(site, alias, task_id, TASKS)
 
 
 def _link(
     site: admin.AdminSite, alias: str, row_id: uuid.UUID, kinds: Sequence[tuple[Any, str]]
 ) -> str:
+    name = page_of(alias, row_id, kinds)
+    return links.to(links.url(site.name, name, row_id), row_id) if name else str(row_id)
+
+
+def page_of(alias: str, row_id: Any, kinds: Sequence[tuple[Any, str]] = TASKS) -> str:
+    """Return the name of the page of a row; empty if no table has it."""
     for model, name in kinds:
         if model._default_manager.using(alias).filter(pk=row_id).exists():
-            return links.to(links.url(site.name, f"{name}_change", row_id), row_id)
-    return str(row_id)
+            return f"{name}_change"
+    return ""
 
 
 def _asks(lookup: str, chosen: Any) -> bool:

@@ -8,6 +8,8 @@ from django_txtasks.counts.tally import Tally
 from django_txtasks.database.execute import execute
 from django_txtasks.models import RawStat
 
+WRITE_SECONDS = 15.0
+"""Time between two writes of a worker's counts."""
 # W's COMMIT may have succeeded although its answer was lost. Then a cleaner may have added the rows up and deleted
 # them, so only W's own row can tell W that they were written. It is locked until the rows are committed.
 NEXT_SEQ = """

@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _lazy
 from django.utils.translation import ngettext
 
+from django_txtasks.cancel_requests import UNHEARD_AFTER
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import only_reading
@@ -36,6 +37,7 @@ from django_txtasks.lifecycle.workers import DRAIN_MARK, texts
 from django_txtasks.models import (
     DatabaseNow,
     FinishedTask,
+    OnCrash,
     PausedQueue,
     Status,
     Task,
@@ -50,8 +52,6 @@ LONGEST_TEXT = 300
 """Characters of an error's text that are shown."""
 MAX_PRIORITIES = 10
 """Number of priorities that are counted, from the highest."""
-UNHEARD_AFTER = timedelta(seconds=10)
-"""Time after which a task that was asked to stop seems not to check for this. Workers look each second."""
 COUNT_TIMEOUT = timedelta(seconds=5)
 MAX_WORKERS = 1000
 MAX_WAITS = 3
@@ -158,14 +158,23 @@ def _end_of(task: Any, worker: Any) -> str:
     parts = [text, _("It has not looked for %(span)s.") % {"span": _span(asked_for)}]
     if task.timeout is not None:
         parts.append(_("Its timeout of %(n)s s ends it, too.") % {"n": f"{task.timeout:g}"})
-    end = _(
-        "To end it now, kill its process: %(command)s on %(host)s. A cleaner then ends the task, and it does not "
-        "run again."
-    )
+    end = _("To end it now, kill its process: %(command)s on %(host)s.")
     parts.append(end % {"command": f"kill -9 {worker.pid}", "host": worker.host})
+    parts.append(_end_by_crash(task))
     if worker.threads != 1:
         parts.append(_("Other tasks of that process end, too, by their crash policies."))
     return " ".join(parts)
+
+
+def _end_by_crash(task: Any) -> str:
+    """Return how a task that was asked to stop ends if its worker crashes: see ``cleaning.recover``."""
+    may_run_again = task.on_crash in (OnCrash.RETRY, OnCrash.RETRY_THEN_COMPENSATE)
+    if may_run_again and task.crashes + 1 < task.max_crashes:
+        return _("A cleaner then cancels the task.")
+    return _(
+        "A cleaner then buries the task: it is dead, not cancelled, because it may have done half of its work. "
+        "Discard it in the admin once you have looked."
+    )
 
 
 def _lost(alias: str, who: str) -> Reason:

@@ -32,7 +32,9 @@ def look(alias: str, *, exact: bool) -> Snapshot:
         DatabaseError: the database cannot be reached.
     """
     found = _overview(alias)
-    is_bounded = found is not None and not found.more_queues and not exact
+    is_bounded = (
+        found is not None and not found.more_queues and not found.has_more_queues and not exact
+    )
     queues = {one.name: _status_of(one) for one in found.queues} if found and is_bounded else None
     now = snapshot(alias, queues)
     return replace(now, problems=tuple(_problems(now, found)))

@@ -6,13 +6,15 @@ Python compares the rows with the filters, so a filter that matches nothing make
 from __future__ import annotations
 
 import functools
+import math
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connections
 
@@ -96,11 +98,36 @@ def rows_of_ids(alias: str, ids: list[uuid.UUID]) -> list[Row]:
     return [*live, *(_row(*one) for one in ended)]
 
 
+class Bound(NamedTuple):
+    """The end of a walk whose caller waits for it: after this number of rows, or of seconds."""
+
+    rows: int
+    seconds: float
+
+
+class _Budget:
+    """The rows, the time and the buckets that a walk may use. Errors are read for few rows only."""
+
+    def __init__(self, bound: Bound | None, *, reads_errors: bool) -> None:
+        most = MAX_ROWS_WITH_ERRORS if reads_errors else math.inf
+        self.rows = min(most, math.inf if bound is None else bound.rows)
+        self.buckets = MOST_BUCKETS if bound is None else lane_buckets.BUCKETS_OF_LANE
+        self._end = math.inf if bound is None else time.monotonic() + bound.seconds
+
+    def allows(self, rows: int) -> bool:
+        """Return True if a walk that has read these rows may go on."""
+        return rows < self.rows and time.monotonic() < self._end
+
+    def in_time(self, queues: Iterator[str]) -> Iterator[str]:
+        """Yield queues until the time is over."""
+        return takewhile(lambda _: time.monotonic() < self._end, queues)
+
+
 class Walk:
     """The rows in some states that match the filters.
 
     Attributes:
-        is_cut: True after a walk that has stopped before the end, because errors are read for few rows only.
+        is_cut: True after a walk that has stopped before the end, because it reads no more: see ``_Budget``.
     """
 
     def __init__(
@@ -112,18 +139,16 @@ class Walk:
         *,
         later: bool,
         watcher: Watcher,
+        bound: Bound | None = None,
     ) -> None:
-        """Walk behind the watcher's place.
-
-        Args:
-            later: only tasks that are due after the end of ``spread``.
-        """
+        """Walk behind the watcher's place; with ``later``, only tasks that are due after the end of ``spread``."""
         self._alias, self._choice, self._states, self._click = alias, choice, states, click
         self._since = None if choice.since is None else since_of(alias, choice.since)
         self._later, self._read, self.is_cut = later, 0, False
         self._watcher = watcher
         self._begin: Place | None = None  # in the present state
         self._vendor = connections[alias].vendor
+        self._budget = _Budget(bound, reads_errors=choice.error is not None)
 
     def rows(self) -> Iterator[Row]:
         """Yield the matching rows, each once."""
@@ -158,14 +183,14 @@ class Walk:
         if self._choice.queue is not None:
             return [self._choice.queue]
         with only_reading(self._alias, STATEMENT_TIMEOUT):
-            found = sorted(buckets.failed_queues(self._alias, status))
+            found = sorted(self._budget.in_time(buckets.failed_queues(self._alias, status)))
         return [queue for queue in found if self._begin is None or queue >= self._begin.queue]
 
     def _buckets(self) -> Iterator[lane_buckets.LaneBucket]:
         """Yield the buckets lane by lane, in the database's order of lanes, which may differ from Python's."""
         lane, begin = self._choice.lane, self._begin
         behind = lane if lane is not None else begin.lane if begin is not None else ""
-        found = lane_buckets.buckets_of(self._alias, behind, MOST_BUCKETS)
+        found = lane_buckets.buckets_of(self._alias, behind, self._budget.buckets)
         if begin is not None:
             place = (begin.queue, begin.priority)
             found = [one for one in found if (one.queue_name, one.priority) >= place]
@@ -179,7 +204,8 @@ class Walk:
                 return
             found, behind = lane_buckets.look(self._alias, behind, LANES_SECONDS)
             self._watcher.looked(self._read)
-            is_last = not behind
+            self.is_cut = not self._budget.allows(self._read)
+            is_last = not behind or self.is_cut
 
     def _part(
         self, status: Status, place: str, index: str, values: dict[str, Any]
@@ -230,12 +256,10 @@ class Walk:
         return functools.reduce(lambda sql, piece: sql.replace(*piece), pieces.items(), _PAGE)
 
     def _page(self, status: Status, sql: str, after: str, values: dict[str, Any]) -> list[Row]:
-        limit = ROWS_PER_PAGE
-        if self._choice.error is not None:
-            limit = min(limit, MAX_ROWS_WITH_ERRORS - self._read)
-            self.is_cut = limit <= 0
+        self.is_cut = not self._budget.allows(self._read)
         if self.is_cut:
             return []
+        limit = int(min(ROWS_PER_PAGE, self._budget.rows - self._read))
         # a running task's index has another order, so these few rows must be sorted
         follows = status != Status.CLAIMED
         with only_reading(self._alias, STATEMENT_TIMEOUT) if follows else nullcontext():

@@ -18,7 +18,7 @@ from django_txtasks.lifecycle.operators import Spread
 from django_txtasks.models import Status
 from django_txtasks.operations.choice import Choice, seconds_of
 from django_txtasks.operations.moved import MAX_COUNTED, Moved, Taken
-from django_txtasks.operations.pages import Walk, click_of, rows_of_ids
+from django_txtasks.operations.pages import Bound, Walk, click_of, rows_of_ids
 from django_txtasks.operations.record import Record
 from django_txtasks.operations.rows import Click, Row
 from django_txtasks.operations.verbs import VERBS, Verb
@@ -61,10 +61,11 @@ class Order:
         """The verb of this name."""
         return VERBS[self.name]
 
-    def first_ids(self, most: int) -> list[uuid.UUID]:
-        """Return the ids of the tasks that ``carry_out`` would change first."""
-        rows, _ = self._found(self.click)
-        return [row.id for row in islice(rows, most)]
+    def first_ids(self, most: int, bound: Bound) -> tuple[list[uuid.UUID], bool]:
+        """Return the ids of the tasks that ``carry_out`` would change first, and whether the bound was reached."""
+        rows, walk = self._found(self.click, bound)
+        ids = [row.id for row in islice(rows, most)]
+        return ids, walk is not None and walk.is_cut
 
     def dry_run(self) -> Moved:
         """Return what ``carry_out`` would do, and change nothing."""
@@ -118,13 +119,13 @@ class Order:
         # the walk of tasks that are due later begins behind these times
         return Spread(now.at, seconds) if seconds or self.verb.later else None
 
-    def _found(self, click: Click) -> tuple[Iterator[Row], Walk | None]:
+    def _found(self, click: Click, bound: Bound | None = None) -> tuple[Iterator[Row], Walk | None]:
         if self.choice.ids:
             return iter(self._rows_of_ids()), None
         states = self.verb.walked if self.status is None else (self.status,)
         walk = Walk(
-            self.alias, self.choice, states, click, later=self.verb.later, watcher=self.watcher
-        )
+            self.alias, self.choice, states, click, later=self.verb.later, watcher=self.watcher, bound=bound,
+        )  # fmt: skip
         return walk.rows(), walk
 
     def _rows_of_ids(self) -> Iterator[Row]:

@@ -6,6 +6,7 @@ It only reads, in bounded statements: at most ``counting.MOST`` index entries fo
 * ``running``: running tasks, workers and cleaners
 * ``gathering``: the reads of one overview
 * ``figures``: its parts as data
+* ``spans``: the chart of a day or a month
 * ``problems``: sentences for people
 """
 
@@ -22,7 +23,7 @@ from django.utils.translation import get_language
 from django_txtasks.database.transactions import is_in_test_case
 from django_txtasks.forks import register_at_fork
 from django_txtasks.models import Task
-from django_txtasks.overview import counting
+from django_txtasks.overview import counting, spans
 from django_txtasks.overview.counting import Count, Counts
 from django_txtasks.overview.figures import (
     Figures,
@@ -72,6 +73,7 @@ def _forget(**_: Any) -> None:
     """Forget all overviews, and locks that a thread of the parent may hold."""
     _kept.clear()
     _reading.clear()
+    spans.forget()
 
 
 register_at_fork(after_in_child=_forget)
@@ -106,6 +108,13 @@ def overview(using: str | None = None, max_age: float = 5.0) -> Overview:
         return _read(key, last)
     finally:
         lock.release()
+
+
+def age_of(found: Overview) -> float:
+    """Return the seconds since an overview was read, if this process still keeps it; 0 = it is new."""
+    return next(
+        (time.monotonic() - one.read_at for one in _kept.values() if one.overview is found), 0.0
+    )
 
 
 def _read(key: _Key, last: _Kept | None) -> Overview:

@@ -135,6 +135,8 @@ class Overview:
     Attributes:
         queues: the queues of the settings, of workers and of live tasks, the longest waiting first;
             ``more_queues``: the number of queues that were left out.
+        has_more_queues: True = more queues and priorities have waiting tasks than were read, so ``more_queues``
+            and the numbers of due and later tasks are too low.
         problems: the worst first.
         has_more_workers: True = there are more workers than were read.
         running: the tasks that have run for longest; ``running_total`` counts all.
@@ -157,6 +159,7 @@ class Overview:
     causes: tuple[Cause, ...] = ()
     has_more_causes: bool = False
     more_queues: int = 0
+    has_more_queues: bool = False
     has_more_workers: bool = False
     figures: Figures = NO_FIGURES
 
@@ -165,7 +168,7 @@ class Overview:
 
         Queues that were left out may have more.
         """
-        found = Count(is_capped=self.more_queues > 0)
+        found = Count(is_capped=self.more_queues > 0 or self.has_more_queues)
         for queue in self.queues:
             found += getattr(queue, state)
         return found

@@ -12,7 +12,7 @@ from django_txtasks.database.execute import fetch_value
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.lanes.status import status_of_lanes
 from django_txtasks.lifecycle import names
-from django_txtasks.lifecycle.lane_buckets import buckets_of
+from django_txtasks.lifecycle.lane_buckets import BUCKETS_OF_LANE, LaneBucket, buckets_of
 from django_txtasks.models import DatabaseNow, Lane, PausedQueue, Schedule
 from django_txtasks.overview import counting
 from django_txtasks.overview.counting import NONE, Cell, Count, Counts
@@ -45,6 +45,8 @@ STATEMENT_TIMEOUT = timedelta(seconds=1)
 """Limit of each statement on PostgreSQL, besides the shorter one of the counts."""
 SPAN = timedelta(hours=1)
 MOST_QUEUES = 50
+MOST_BUCKETS = BUCKETS_OF_LANE
+"""Number of pairs of queue and priority with waiting tasks that are read, by the queues' names."""
 MOST_SECONDS = 3e9
 """Longest wait that is shown, in seconds: about a hundred years."""
 MOST_LANES = 10
@@ -74,7 +76,8 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
         processes = found_workers[:MOST_WORKERS]
         claimed = running(alias, processes)
         causes = stats.causes(MOST_CAUSES, alias)
-        queues, more_queues, counts = _queues(alias, processes, claimed, before)
+        buckets = buckets_of(alias, "", MOST_BUCKETS)
+        queues, more_queues, counts = _queues(alias, processes, claimed, before, buckets)
         queues = tuple(replace(one, minutes=minutes.get(one.name, ())) for one in queues)
         rows = list(
             Schedule.objects.using(alias)
@@ -87,6 +90,7 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
             problems=(),
             queues=queues,
             more_queues=more_queues,
+            has_more_queues=_is_cut(buckets),
             running=claimed.longest,
             running_total=claimed.total,
             workers=tuple(processes),
@@ -103,7 +107,11 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
 
 
 def _queues(
-    alias: str, processes: list[WorkerFigures], claimed: Running, before: Counts
+    alias: str,
+    processes: list[WorkerFigures],
+    claimed: Running,
+    before: Counts,
+    buckets: list[LaneBucket],
 ) -> tuple[tuple[QueueFigures, ...], int, Counts]:
     """Return the queues, the longest waiting first, at most ``MOST_QUEUES``, and the number of others."""
     alive = [one for one in processes if one.is_alive]
@@ -111,7 +119,6 @@ def _queues(
         row.pk: Pause(row.paused_by, row.reason, _since(row))
         for row in PausedQueue.objects.using(alias).annotate(now=DatabaseNow())
     }
-    buckets = buckets_of(alias, "")
     in_lanes, _ = counting.in_lanes(alias)
     oldest: dict[str, float] = {name: one.oldest for name, one in in_lanes.items()}
     for one in buckets:
@@ -125,11 +132,16 @@ def _queues(
     heads = [(one.queue_name, one.priority) for one in buckets]
     undeclared = names.undeclared(alias, chosen, buckets=heads)
     counts = counting.counts(alias, chosen, buckets, before)
+    # buckets come in the order of the queues' names, so a cut hides the rest of the last queue and all behind it
+    whole = {one.queue_name for one in buckets} - {one.queue_name for one in buckets[-1:]}
     figures = []
     for name in chosen:
         serving = [one for one in alive if name in one.queues]
         lanes = in_lanes.get(name, counting.InLanes(NONE, NONE, 0.0))
         number = {state: counts.get(Cell(name, state), NONE) for state in counting.STATES}
+        if _is_cut(buckets) and name not in whole:
+            for state in (counting.DUE, counting.LATER):
+                number[state] = replace(number[state], is_capped=True)
         figures.append(
             QueueFigures(
                 name=name,
@@ -148,6 +160,11 @@ def _queues(
             )
         )
     return tuple(figures), len(every) - len(chosen), counts
+
+
+def _is_cut(buckets: list[LaneBucket]) -> bool:
+    """Return True if there may be more buckets than were read."""
+    return len(buckets) >= MOST_BUCKETS
 
 
 def _since(row: Any) -> float:

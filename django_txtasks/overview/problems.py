@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
+from django_txtasks.cancel_requests import UNHEARD_AFTER
 from django_txtasks.conf import get_config
 from django_txtasks.overview.counting import Count
 from django_txtasks.stats.by_cause import MOST
-from django_txtasks.wording import span
+from django_txtasks.wording import span, time_text
 
 if TYPE_CHECKING:
     from django_txtasks.overview.figures import Overview, QueueFigures
@@ -107,6 +108,13 @@ _LANE = ngettext_lazy(
     "Lane %(lane)s is full (%(limits)s): %(count)s tasks wait. %(task)s has run in it for %(run)s.",
     "number",
 )
+_LANE_ASKED = ngettext_lazy(
+    "Lane %(lane)s is full (%(limits)s): %(count)s task waits. %(task)s has run in it for %(run)s, although it "
+    "was asked to stop at %(at)s. Its page says how to end it.",
+    "Lane %(lane)s is full (%(limits)s): %(count)s tasks wait. %(task)s has run in it for %(run)s, although it "
+    "was asked to stop at %(at)s. Its page says how to end it.",
+    "number",
+)
 _CAUSE = ngettext_lazy(
     "%(count)s task of %(task)s is dead because of %(exception)s, the last one due %(last)s ago.",
     "%(count)s tasks of %(task)s are dead because of %(exception)s, the last one due %(last)s ago.",
@@ -152,6 +160,13 @@ _RELEASES = _("Workers of several releases run side by side: %(names)s.")
 _OVERTIME = ngettext_lazy(
     "%(count)s task without a time limit has run for more than %(limit)s: %(task)s for %(run)s.",
     "%(count)s tasks without a time limit have run for more than %(limit)s, such as %(task)s for %(run)s.",
+    "number",
+)
+_ASKED = ngettext_lazy(
+    "%(count)s task was asked to stop and still runs: %(task)s, asked at %(at)s, for %(run)s by now. Its page "
+    "says how to end it.",
+    "%(count)s tasks were asked to stop and still run, such as %(task)s, asked at %(at)s, for %(run)s by now. Its "
+    "page says how to end it.",
     "number",
 )
 
@@ -264,10 +279,10 @@ def _of_lanes(found: Overview) -> Iterator[Problem]:
     for lane in found.lanes:
         if not lane.is_paused and lane.longest is not None:
             values = {"lane": lane.name, "limits": lane.limits, **_number(lane.waiting)}
-            values |= {"task": lane.longest.task_name, "run": _run(lane.longest)}
-            yield Problem(
-                "full_lane", _LANE, values, lane.name, is_warning=True, task=str(lane.longest.id)
-            )
+            values |= _of_task(lane.longest)
+            template = _LANE if lane.longest.asked_at is None else _LANE_ASKED
+            longest = str(lane.longest.id)
+            yield Problem("full_lane", template, values, lane.name, is_warning=True, task=longest)
 
 
 def _of_schedules(found: Overview) -> Iterator[Problem]:
@@ -290,15 +305,23 @@ def _of_schedules(found: Overview) -> Iterator[Problem]:
 
 def _of_running(found: Overview) -> Iterator[Problem]:
     limit = get_config().long_running_after
-    long = [
+    every = [
         one for one in found.running if one.timeout is None and one.seconds > limit.total_seconds()
     ]
+    long = [one for one in every if one.asked_at is None]
     if long:
         is_capped = len(long) == len(found.running) < found.running_total.number
-        values = {**_number(Count(len(long), is_capped)), "limit": limit, "task": long[0].task_name}
+        values = {**_number(Count(len(long), is_capped)), "limit": limit, **_of_task(long[0])}
         only = str(long[0].id) if len(long) == 1 else ""
-        values["run"] = _run(long[0])
         yield Problem("long_running", _OVERTIME, values, is_warning=True, task=only)
+    asked = [
+        one
+        for one in found.running
+        if one.asked_at and (one in every or found.at - one.asked_at > UNHEARD_AFTER)
+    ]
+    if asked:
+        values = {**_number(Count(len(asked))), **_of_task(asked[0])}
+        yield Problem("asked_to_stop", _ASKED, values, is_warning=True, task=str(asked[0].id))
 
 
 def _of_broker(found: Overview) -> Iterator[Problem]:
@@ -312,8 +335,9 @@ def _of_broker(found: Overview) -> Iterator[Problem]:
         yield Problem("no_broker", _NO_BROKER, values, is_warning=True)
 
 
-def _run(one: RunningTask) -> timedelta:
-    return timedelta(seconds=one.seconds)
+def _of_task(one: RunningTask) -> dict[str, Any]:
+    run = timedelta(seconds=one.seconds)
+    return {"task": one.task_name, "run": run, "at": time_text(one.asked_at)}
 
 
 def _number(count: Count) -> dict[str, Any]:

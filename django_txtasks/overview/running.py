@@ -6,6 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Q, TextField
@@ -32,6 +33,7 @@ class RunningTask:
         timeout: longest time of the attempt in seconds; None = no limit.
         worker: id of its worker; ``host`` and ``pid`` are empty if the worker has no row.
         progress: what the task has reported; None = nothing.
+        asked_at: when it was asked to stop; None = not asked.
     """
 
     id: uuid.UUID
@@ -43,6 +45,7 @@ class RunningTask:
     host: str = ""
     pid: int | None = None
     progress: Progress | None = None
+    asked_at: datetime | None = None
 
     @property
     def share(self) -> float | None:
@@ -123,10 +126,10 @@ def running(alias: str, workers: Iterable[WorkerFigures]) -> Running:
         .filter(status=Status.CLAIMED, worker__isnull=False)
         .order_by("worker")
         .annotate(now=DatabaseNow(), since=Coalesce("started_at", "claimed_at"))
-        .values_list("pk", "task_name", "queue_name", "lane", "worker", "timeout", "since", "now")[
-            : MOST + 1
-        ]
-    )
+        .values_list(
+            "pk", "task_name", "queue_name", "lane", "worker", "timeout", "since", "now", "cancel_asked_at"
+        )[: MOST + 1]
+    )  # fmt: skip
     known = {one.id: one for one in workers}
     longest = sorted(rows, key=lambda row: row[6] or row[7])
     by_lane = Counter(row[3] for row in rows if row[3])
@@ -172,7 +175,7 @@ def _task(
     known: Mapping[uuid.UUID, WorkerFigures],
     reported: Mapping[str, Progress],
 ) -> RunningTask:
-    pk, name, queue, _, worker, timeout, since, now = row
+    pk, name, queue, _, worker, timeout, since, now, asked_at = row
     of = known.get(worker)
     return RunningTask(
         id=pk,
@@ -184,6 +187,7 @@ def _task(
         host=of.host if of else "",
         pid=of.pid if of else None,
         progress=reported.get(str(pk)),
+        asked_at=asked_at,
     )
 
 

@@ -14,26 +14,31 @@ from django_txtasks.admin.glance.figures import cause, chart, functions
 from django_txtasks.admin.glance.processes import cleaner, lane, running, schedule, worker
 from django_txtasks.admin.glance.queues import problem, queue, tiles
 from django_txtasks.admin.glance.words import Links, number
+from django_txtasks.counts.appending import WRITE_SECONDS
 from django_txtasks.models import Status
 from django_txtasks.overview import Overview
+from django_txtasks.overview.gathering import MOST_BUCKETS
 
 MOST_WORKERS_SHOWN = 20
 
 
-def context_of(found: Overview, user: Any, site: str) -> dict[str, Any]:
+def context_of(found: Overview, user: Any, site: str, span: str = "") -> dict[str, Any]:
     """Return the context of the page's body.
 
     Args:
         user: offers only the buttons that this user may press.
         site: name of the admin site.
+        span: name of the time that the chart shows; with an unknown name it is the last hour.
     """
     links = Links(site)
     return {
         "overview": found,
         "problems": [problem(one, user, links) for one in found.problems],
         "tiles": tiles(found, links),
+        "most_buckets": number(MOST_BUCKETS),
         "queues": [queue(one, links) for one in found.queues],
-        "chart": chart(found),
+        "chart": chart(found, span),
+        "seconds_of_figures": round(WRITE_SECONDS),
         "functions": functions(found, links),
         "causes": [cause(one, found.at, links) for one in found.causes],
         "may_pause": user.has_perm("txtasks.add_pausedqueue"),

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from django.utils.formats import time_format
+from django.utils.formats import date_format, time_format
 from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
 
 from django_txtasks.admin import shown
 from django_txtasks.admin.glance import charts
 from django_txtasks.admin.glance.queues import bars_of
 from django_txtasks.admin.glance.words import Links, number
+from django_txtasks.counts.adding_up import DAY as DAY_SECONDS
+from django_txtasks.counts.adding_up import HOUR as HOUR_SECONDS
+from django_txtasks.counts.adding_up import MINUTE, TEN_MINUTES
 from django_txtasks.models import Status
-from django_txtasks.overview import Count, Overview
+from django_txtasks.overview import Count, Overview, spans
 from django_txtasks.stats import Cause, FunctionStats, Histogram
 from django_txtasks.stats.by_cause import MOST
 
@@ -33,11 +38,60 @@ class Mark(NamedTuple):
     label: str
 
 
-class ShownChart(NamedTuple):
-    """The chart of the last hour, with a sentence for people who do not see it."""
+class Span(NamedTuple):
+    """A time that the chart can show.
 
+    Attributes:
+        title: of the chart; ``sentence``: its text for people who do not see it.
+    """
+
+    label: Any
+    title: Any
+    sentence: Any
+
+
+HOUR = "hour"
+SPANS = {
+    HOUR: Span(
+        _lazy("hour"),
+        _lazy("Last hour"),
+        _lazy("In the last hour %(done)s attempts succeeded and %(failed)s failed."),
+    ),
+    spans.DAY: Span(
+        _lazy("day"),
+        _lazy("Last day"),
+        _lazy("In the last day %(done)s attempts succeeded and %(failed)s failed."),
+    ),
+    spans.MONTH: Span(
+        _lazy("month"),
+        _lazy("Last 31 days"),
+        _lazy("In the last 31 days %(done)s attempts succeeded and %(failed)s failed."),
+    ),
+}
+_IN_A_STEP = {
+    MINUTE: _lazy("%(n)s in a minute"),
+    TEN_MINUTES: _lazy("%(n)s in 10 minutes"),
+    HOUR_SECONDS: _lazy("%(n)s in an hour"),
+    DAY_SECONDS: _lazy("%(n)s in a day"),
+}
+MOST_ROWS_OF_LABELS = 3
+PERCENT_PER_CHARACTER = 1.9
+"""Width of a letter of a label on a phone, as a share of the chart."""
+
+
+class ShownChart(NamedTuple):
+    """The chart of a time, with a sentence for people who do not see it.
+
+    Attributes:
+        marks: the releases, each with a line; ``labels``: rows of their names, in which none covers another.
+        spans: label, name, and whether it is shown, of each time that the chart can show.
+    """
+
+    title: str
+    spans: list[tuple[str, str, bool]]
     bars: charts.Bars
     marks: list[Mark]
+    labels: list[list[Mark]]
     first: str
     middle: str
     most: str
@@ -67,32 +121,38 @@ class ShownFunction(NamedTuple):
     cells: list[tuple[str, str]]
 
 
-def chart(found: Overview) -> ShownChart | None:
-    """Return the chart of the last hour; None if nothing is counted."""
-    chart = found.figures.chart
+def chart(found: Overview, name: str = HOUR) -> ShownChart | None:
+    """Return the chart of a time; None if nothing is counted.
+
+    Args:
+        name: a key of ``SPANS``; with any other name it is the last hour.
+    """
+    is_long = found.figures.is_on and name in spans.SPANS
+    figures = spans.figures_of(found, name) if is_long else found.figures
+    span, chart = SPANS[name if is_long else HOUR], figures.chart
     if chart is None:
         return None
     bars = bars_of(chart.points, [one.due for one in chart.points])
     starts = [one.starts_at for one in chart.points]
     marks = [
         _mark(place, bars.width, one.release)
-        for one in found.figures.deploys
+        for one in figures.deploys
         if (place := charts.place_of(one.first_seen, starts, chart.step)) is not None
     ]
     done = sum(one.succeeded for one in chart.points)
     failed = sum(one.failed + one.died for one in chart.points)
-    sentence = _("In the last hour %(done)s attempts succeeded and %(failed)s failed.") % {
-        "done": number(done),
-        "failed": number(failed),
-    }
+    label = _date if chart.step >= DAY_SECONDS else _hour
     return ShownChart(
+        title=span.title,
+        spans=[(one.label, key, one is span) for key, one in SPANS.items()],
         bars=bars,
         marks=marks,
-        first=_hour(starts[0]),
-        middle=_hour(starts[len(starts) // 2]),
-        most=number(bars.most),
+        labels=_in_rows(marks),
+        first=label(starts[0]),
+        middle=label(starts[len(starts) // 2]),
+        most=_IN_A_STEP[chart.step] % {"n": number(bars.most)},
         most_due=number(bars.most_of_line),
-        sentence=sentence,
+        sentence=span.sentence % {"done": number(done), "failed": number(failed)},
         is_behind=chart.is_behind,
     )
 
@@ -125,12 +185,42 @@ def _mark(place: float, width: int, release: str) -> Mark:
     return Mark(f"{place:.1f}", f"{percent:.1f}", anchor, label)
 
 
+def _in_rows(marks: Sequence[Mark]) -> list[list[Mark]]:
+    """Place labels into rows, so that they do not overlap on a phone. Old ones may have no room."""
+    rows: list[list[Mark]] = []
+    for mark in reversed(marks):
+        room = [row for row in rows if not any(_touch(mark, other) for other in row)]
+        if not room and len(rows) < MOST_ROWS_OF_LABELS:
+            rows.append([])
+            room = rows[-1:]
+        if room:
+            room[0].append(mark)
+    return rows
+
+
+def _touch(one: Mark, other: Mark) -> bool:
+    (left, right), (other_left, other_right) = _extent(one), _extent(other)
+    return left < other_right and other_left < right
+
+
+def _extent(mark: Mark) -> tuple[float, float]:
+    """Return where a label begins and ends, in percent."""
+    width, place = PERCENT_PER_CHARACTER * len(mark.label), float(mark.percent)
+    left = place - {"start": 0.0, "middle": width / 2, "end": width}[mark.anchor]
+    return left, left + width
+
+
 def _number(tasks: int) -> str:
     return number(Count(tasks, tasks >= MOST)) if tasks else "·"
 
 
 def _hour(moment: datetime) -> str:
     return time_format(localtime(moment), "H:i")
+
+
+def _date(moment: datetime) -> str:
+    """Return the day. The figures of a day begin at midnight in UTC."""
+    return date_format(moment, "MONTH_DAY_FORMAT")
 
 
 def functions(found: Overview, links: Links) -> list[ShownFunction]:

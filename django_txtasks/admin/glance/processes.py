@@ -13,6 +13,7 @@ from django_txtasks.admin.columns import json_text
 from django_txtasks.admin.glance.words import Links, exact, number, rough
 from django_txtasks.models import Task
 from django_txtasks.overview import FullLane, LateSchedule, Overview, RunningTask, WorkerFigures
+from django_txtasks.wording import time_text
 
 MOST_ARGUMENT_CHARACTERS = 60
 
@@ -57,7 +58,7 @@ def running(found: Overview, links: Links) -> list[ShownTask]:
         ShownTask(
             name=one.task_name,
             url=links.page("task_change", one.id),
-            details=" · ".join(filter(None, (calls.get(one.id, ""), _where(one), _progress(one)))),
+            details=_details(one, calls.get(one.id, "")),
             since=rough(one.seconds),
             limit=_("of %(span)s") % {"span": rough(one.timeout)}
             if one.timeout
@@ -77,6 +78,13 @@ def _calls(alias: str, tasks: Iterable[RunningTask]) -> dict[uuid.UUID, str]:
         pk: shown.call(args, kwargs, name, MOST_ARGUMENT_CHARACTERS)
         for pk, name, args, kwargs in texts
     }
+
+
+def _details(one: RunningTask, call: str) -> str:
+    asked = ""
+    if one.asked_at is not None:
+        asked = _("asked to stop at %(at)s") % {"at": time_text(one.asked_at)}
+    return " · ".join(filter(None, (call, _where(one), _progress(one), asked)))
 
 
 def _where(one: RunningTask) -> str:

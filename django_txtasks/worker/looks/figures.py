@@ -10,14 +10,13 @@ from typing import NamedTuple
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from django_txtasks import signals
-from django_txtasks.counts.appending import append_once
+from django_txtasks.counts.appending import WRITE_SECONDS, append_once
 from django_txtasks.counts.tally import Tally
 from django_txtasks.database.errors import is_repeatable, text_of
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.worker.registration import Registration
 from django_txtasks.worker.running.limits import NEVER
 
-WRITE_SECONDS = 15.0
 _STEPS = 1000
 
 
