@@ -103,9 +103,9 @@ def work(processes: str, *options: str) -> None:
     launching.run("1", sys.executable, *command, *own, *rest)
 
 
-def clean() -> None:
+def clean(*options: str) -> None:
     """Become runcleaner."""
-    command = [sys.executable, "-m", "django", "runcleaner", "--verbosity=0"]
+    command = [sys.executable, "-m", "django", "runcleaner", "--verbosity=0", *options]
     os.execv(sys.executable, command)  # noqa: S606 -- no shell
 
 
