@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     )
     from django_txtasks.functions import TaskFunction, task
     from django_txtasks.hand_over.external import external
+    from django_txtasks.links.details import TaskDetails
+    from django_txtasks.links.reading import tasks_of
     from django_txtasks.results.cancelling import CancelResult
     from django_txtasks.schedules.periodic import periodic
     from django_txtasks.steps.answering import aresume, resume, resume_url
@@ -84,6 +86,7 @@ __all__ = [
     "Suspended",
     "TaskCancelled",
     "TaskContext",
+    "TaskDetails",
     "TaskFailed",
     "TaskFunction",
     "TaskHandle",
@@ -114,6 +117,7 @@ __all__ = [
     "status_of",
     "subscribe",
     "task",
+    "tasks_of",
 ]
 __version__ = "0.1.0"
 
@@ -138,6 +142,7 @@ _ROOM_OF = {
     "Suspended": "exceptions",
     "TaskCancelled": "exceptions",
     "TaskContext": "context",
+    "TaskDetails": "links.details",
     "TaskFailed": "exceptions",
     "TaskFunction": "functions",
     "TaskHandle": "enqueueing.handles",
@@ -168,6 +173,7 @@ _ROOM_OF = {
     "status_of": "enqueueing.handles",
     "subscribe": "enqueueing.events",
     "task": "functions",
+    "tasks_of": "links.reading",
 }
 
 

@@ -21,6 +21,8 @@ from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.progress import ProgressNotes, checked
 
 if TYPE_CHECKING:
+    from django.db.models import Model
+
     from django_txtasks.steps.context import Steps
 
 P = ParamSpec("P")
@@ -130,6 +132,26 @@ class TaskContext:
             InvalidOption: another batch is open.
         """
         return batches.of_member(self._alias, self._claim)
+
+    def link(self, subject: Model) -> None:
+        """Link this task to a business object, so that ``tasks_of(subject)`` finds the task.
+
+        It is for tasks that are not enqueued with ``using(subject=…)``: ticks of schedules, hooks, subscribers of
+        events, and rows that plain SQL has written. A link that is there already stays.
+
+        Raises:
+            InvalidOption: not a saved object, or an object in another database.
+        """
+        from django_txtasks.declarations.values import subjects_of
+        from django_txtasks.links import rows
+        from django_txtasks.links.subjects import subject_of
+
+        (found,) = subjects_of(self.task_name, "ctx.link()", subject)
+        rows.add(self._alias, [(self.task_id, subject_of(found, self._alias, "ctx.link()"))])
+
+    async def alink(self, subject: Model) -> None:
+        """Like ``link``, from an async task."""
+        await sync_to_async(self.link)(subject)
 
     async def acheck(self) -> None:
         """Like ``check``, from an async task."""

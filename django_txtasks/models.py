@@ -698,6 +698,28 @@ class Wait(models.Model):
         return f"{self.name} of {self.task_id}"
 
 
+class Link(models.Model):
+    """A business object that a task is about, such as an order. The object itself does not know of the link.
+
+    There is no foreign key: deleting the object would delete live tasks, and a task's row moves to another table
+    when the task has finished.
+    """
+
+    pk = models.CompositePrimaryKey("task_id", "subject_type", "subject_id")
+    task_id = TaskId()
+    subject_type = ExactText(max_length=200, help_text=_("the object's model, such as shop.order"))
+    subject_id = ExactText(max_length=200, help_text=_("the object's primary key, as text"))
+
+    class Meta:
+        default_permissions = ()  # the pages of the task and of the object show it
+        indexes = (
+            models.Index(fields=["subject_type", "subject_id", "task_id"], name="txtasks_subject"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.subject_type} {self.subject_id} of {self.task_id}"
+
+
 class Batch(PartlyIndexed):
     """Tasks that were enqueued together, and the tasks that the end of the last one enqueues.
 

@@ -512,20 +512,18 @@ from shop.tasks import send_receipt
 
 RECIPES = ROOT / "docs/how-to/recipes.md"
 TESTS_OF_RECIPES = """
-import re
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
-from django.core import mail
 from django.core.management import call_command
 from django.test import Client, TestCase, TransactionTestCase
 
-from django_txtasks.models import FinishedTask, Schedule
+from django_txtasks.models import Schedule
 from django_txtasks.testing import run_due_tasks, worker
 from shop import beat, celery
 from shop.models import Order
-from shop.tasks import approve, nightly_report, send_to_celery
+from shop.tasks import nightly_report, send_to_celery
 
 
 class ViewsTest(TransactionTestCase):
@@ -552,22 +550,6 @@ class ViewsTest(TransactionTestCase):
 
 
 class TasksTest(TestCase):
-    def test_the_button_behind_the_link_approves(self):
-        handle = approve.enqueue(1)
-        run_due_tasks()
-        (sent,) = mail.outbox
-        yes = re.search("Approve: https://shop.example.com(.*)", sent.body)[1]
-        self.assertContains(Client().get(yes), "<button")
-        self.assertEqual(run_due_tasks(), [])
-        Client().post(yes)
-        run_due_tasks()
-        self.assertEqual(FinishedTask.objects.get(pk=handle.id).result, "yes")
-
-    def test_nobody_approves(self):
-        handle = approve.enqueue(1)
-        run_due_tasks(until=timedelta(days=4))
-        self.assertEqual(FinishedTask.objects.get(pk=handle.id).result, "no answer")
-
     def test_the_report_of_a_tick_is_that_of_the_day_before(self):
         call_command("txtasks_schedules", "sync", verbosity=0)
         (ran,) = run_due_tasks(until=timedelta(days=1))
@@ -606,17 +588,170 @@ def test_the_recipes_do_what_they_say(shop):
     template = project.directory / "shop/templates/shop/progress.html"
     template.parent.mkdir(parents=True)
     template.write_text(html)
-    for block in blocks(RECIPES):
+    assert "Found 6 test(s)" in tested(project, RECIPES, TESTS_OF_RECIPES)
+
+
+def tested(project: Project, page: Path, tests: str) -> str:
+    """Write the files of a page and these tests into the project, and run the tests on SQLite.
+
+    Returns:
+        The output.
+    """
+    for block in blocks(page):
         if block.file:
             project.write(block)
-    (project.directory / "shop/test_recipes.py").write_text(TESTS_OF_RECIPES)
+    (project.directory / "shop/test_page.py").write_text(tests)
     settings = project.directory / "mysite/settings.py"
     settings.write_text(
         settings.read_text().replace(
             FOOTER, f'\nDATABASES["default"]["TEST"] = {{"NAME": "test.sqlite3"}}\n{FOOTER}'
         )
     )
-    assert "Found 8 test(s)" in project.manage("test", "shop")
+    return project.manage("test", "shop")
+
+
+EVIDENCE = ROOT / "docs/how-to/evidence.md"
+TESTS_OF_EVIDENCE = """
+import hashlib
+import hmac
+import json
+import re
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+from django.core import mail
+from django.test import Client, TestCase
+
+from django_txtasks.models import FinishedTask, Task
+from django_txtasks.testing import run_due_tasks
+from shop import bank
+from shop.models import Order, Receipt
+from shop.tasks import approve, import_prices, pack, pay
+
+DAY = timedelta(days=1)
+
+
+def result_of(handle):
+    return FinishedTask.objects.get(pk=handle.id).result
+
+
+class LinkTest(TestCase):
+    def links(self):
+        run_due_tasks()
+        (sent,) = mail.outbox
+        return re.findall("https://shop.example.com(.*)", sent.body)
+
+    def test_the_button_behind_the_link_approves(self):
+        handle = approve.enqueue(1)
+        yes, _ = self.links()
+        self.assertContains(Client().get(yes), "<button")
+        self.assertEqual(run_due_tasks(), [])
+        self.assertContains(Client().post(yes), "Thank you")
+        run_due_tasks()
+        self.assertEqual(result_of(handle), "yes")
+
+    def test_the_second_click_is_told_that_it_does_not_count(self):
+        handle = approve.enqueue(1)
+        yes, no = self.links()
+        Client().post(no)
+        for link in (yes, no):
+            self.assertContains(Client().post(link), "already answered", status_code=410)
+        run_due_tasks()
+        self.assertEqual(result_of(handle), "no")
+        self.assertContains(Client().post(yes), "already answered", status_code=410)
+
+    def test_a_changed_link_is_unknown(self):
+        handle = approve.enqueue(1)
+        yes, no = self.links()
+        for link in (yes.replace(":", "x:", 1), yes[:-1], f"{yes.rpartition(':')[0]}:{no.rpartition(':')[2]}"):
+            self.assertEqual(Client().post(link).status_code, 404)
+        self.assertEqual(run_due_tasks(), [])
+
+    def test_the_link_expires_and_the_task_goes_on_without_an_answer(self):
+        handle = approve.enqueue(1)
+        yes, _ = self.links()
+        run_due_tasks(until=4 * DAY)
+        self.assertEqual(result_of(handle), "no answer")
+        self.assertContains(Client().post(yes), "too late", status_code=410)
+
+
+class WebhookTest(TestCase):
+    def setUp(self):
+        bank.requests.clear()
+
+    def call(self, signature=None, **event):
+        body = event.get("body") or json.dumps(event)
+        if signature is None:
+            signature = hmac.new(bank.SECRET, body.encode(), hashlib.sha256).hexdigest()
+        return Client(enforce_csrf_checks=True).post(
+            "/bank", body, content_type="application/json", headers={"X-Signature": signature}
+        )
+
+    def test_the_call_of_the_bank_ends_the_wait_and_its_replay_changes_nothing(self):
+        handle = pay.enqueue(1)
+        run_due_tasks()
+        ((order_id, _, reference),) = bank.requests
+        self.assertEqual(order_id, 1)
+        self.assertContains(self.call(reference=reference, status="paid"), "noted")
+        self.assertContains(self.call(reference=reference, status="failed"), "known already")
+        run_due_tasks()
+        self.assertContains(self.call(reference=reference, status="failed"), "known already")
+        self.assertEqual(result_of(handle), "paid")
+        self.assertEqual(len(bank.requests), 1)
+
+    def test_what_did_not_come_from_the_bank_is_refused(self):
+        handle = pay.enqueue(1)
+        run_due_tasks()
+        ((_, _, reference),) = bank.requests
+        for signature in ("", "0" * 64, "ä"):
+            self.assertEqual(self.call(signature, reference=reference, status="paid").status_code, 403)
+        self.assertEqual(self.call(reference=f"x{reference}", status="paid").status_code, 404)
+        self.assertEqual(self.call(reference=7, status="paid").status_code, 404)
+        for body in ("no JSON", "[]", '{"status": "paid"}'):
+            self.assertEqual(self.call(body=body).status_code, 400)
+        self.assertEqual(Client().get("/bank").status_code, 405)
+        self.assertEqual(run_due_tasks(), [])
+
+    def test_a_call_that_never_comes_and_one_that_comes_too_late(self):
+        handle = pay.enqueue(1)
+        run_due_tasks(until=DAY)
+        self.assertEqual(result_of(handle), "expired")
+        ((_, _, reference),) = bank.requests
+        self.assertContains(self.call(reference=reference, status="paid"), "known already")
+
+
+class LookTest(TestCase):
+    def test_a_file_is_imported_when_it_is_there(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "prices.csv"
+            handle = import_prices.enqueue(str(path))
+            run_due_tasks(until=timedelta(minutes=5))
+            self.assertGreaterEqual(Task.objects.get().snoozes, 5)
+            path.write_text("bread 3")
+            run_due_tasks(until=timedelta(minutes=7))
+            self.assertEqual(result_of(handle), "bread 3")
+
+    def test_a_row_is_waited_for_in_the_same_way(self):
+        order = Order.objects.create(customer="Ada")
+        handle = pack.enqueue(order.pk)
+        run_due_tasks(until=timedelta(minutes=2))
+        self.assertEqual(handle.status(), "pending")
+        Receipt.objects.create(order=order)
+        run_due_tasks(until=timedelta(minutes=4))
+        self.assertEqual(result_of(handle), "packed")
+
+    def test_after_a_day_of_looks_the_task_is_dead(self):
+        handle = import_prices.enqueue("/nowhere")
+        Task.objects.update(snoozes=24 * 60 - 1)
+        run_due_tasks(until=timedelta(minutes=5), reraise=False)
+        self.assertEqual(handle.status(), "dead")
+"""
+
+
+def test_the_recipes_of_evidence_do_what_they_say(shop):
+    project = shop(EVIDENCE)
+    assert "Found 10 test(s)" in tested(project, EVIDENCE, TESTS_OF_EVIDENCE)
 
 
 # ---- what is named

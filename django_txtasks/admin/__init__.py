@@ -8,6 +8,7 @@ state.
 * ``pages``: base classes of the pages
 * ``actions``: revive, discard, hold, resume, cancel, run now
 * ``filters``, ``columns``: filters of the lists, and JSON columns
+* ``subjects``: business objects on the pages of tasks, and tasks on the pages of business objects
 * ``shown``: formatting of foreign values; ``links``: addresses of pages
 """
 

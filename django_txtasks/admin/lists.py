@@ -42,7 +42,9 @@ class TaskAdmin(TaskActions, StackOnPage, EnqueueAgain, TaskPages):
         filters.TaskFilter, causes.CauseFilter, causes.ExceptionFilter,
     )  # fmt: skip
     fieldsets = (
-        (None, {"fields": ("full_name", "state", "reasons", "progress", "worker_link", "cancel_asked")}),
+        (None, {"fields": (
+            "full_name", "subjects", "state", "reasons", "progress", "worker_link", "cancel_asked",
+        )}),
         (_("Arguments"), {"fields": ("arguments", "keywords")}),
         (_("Attempts"), {"fields": (
             "error_list", "cause_link", "timeline", "attempts", "snoozes", "late", "steps",
@@ -200,7 +202,7 @@ class FinishedTaskAdmin(EnqueueAgain, TaskPages):
     )
     list_filter = (filters.OutcomeFilter, filters.QueueFilter, filters.TaskFilter)
     fieldsets = (
-        (None, {"fields": ("full_name", "ending", "took", "merged_into_link", "worker_link")}),
+        (None, {"fields": ("full_name", "subjects", "ending", "took", "merged_into_link", "worker_link")}),
         (_("Arguments"), {"fields": ("arguments", "keywords", "result_value")}),
         (_("Attempts"), {"fields": (
             "error_list", "timeline", "attempt", "failures", "crashes", "late", "steps",

@@ -26,6 +26,7 @@ from django_txtasks.admin.columns import MAX_LISTED_JSON_CHARACTERS, LastError, 
 from django_txtasks.admin.leaving_out import without_empty
 from django_txtasks.admin.neighbours import neighbours
 from django_txtasks.admin.searching import search
+from django_txtasks.admin.subjects.about import MAX_MERGED, SubjectsOnPage
 from django_txtasks.declarations import registry
 from django_txtasks.models import Batch, DatabaseNow, FinishedTask, Step, Task, Worker
 
@@ -39,7 +40,6 @@ MAX_DIGITS = 10
 """Digits of the longest process id. Python refuses to parse a number of more than 4,300 digits."""
 SHORT_ID = 8
 """Characters of an id in lists."""
-MAX_MERGED = 20
 MAX_STEPS = 100
 TASKS = ((Task, "task"), (FinishedTask, "finishedtask"))
 """The tables of tasks, with the names of their pages."""
@@ -205,7 +205,7 @@ class OneTask(ReadOnly):
         return shown.moment(task.started_at, task.now)
 
 
-class TaskPages(OneTask):
+class TaskPages(SubjectsOnPage, OneTask):
     """Base class of the pages of live and finished tasks."""
 
     json_columns: tuple[str, ...] = ("args", "kwargs", "errors", "late_finishes")
@@ -318,8 +318,7 @@ class TaskPages(OneTask):
     @admin.display(description=_("merged into it"))
     def merged(self, task: Any) -> str:
         """Show the newest tasks that were merged into this one, with links."""
-        rows = FinishedTask.objects.using(task._state.db).filter(merged_into=task.pk)
-        ids = list(rows.order_by("-pk").values_list("pk", flat=True)[: MAX_MERGED + 1])
+        ids = self.merged_ids(task)
         links = format_html_join(
             "",
             "<div>{}</div>",

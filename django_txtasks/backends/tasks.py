@@ -47,15 +47,19 @@ class Task(_WithOptions):
 
     Attributes:
         run_after: an aware datetime, or a timedelta or seconds from the enqueue on.
+        subject: the saved object that the tasks are about, or a list of objects; set it through ``using()``.
         expires: a timedelta or seconds from the enqueue on; through ``using()`` also an aware datetime.
     """
 
     run_after: datetime | timedelta | float | None = None  # type: ignore[assignment]  # not datetimes alone
+    subject: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         declaration = replace(self.declaration, function=EntryPoint(self), takes_context=True)
         object.__setattr__(self, "was", declaration.was)  # hashable
+        if isinstance(self.subject, list):
+            object.__setattr__(self, "subject", tuple(self.subject))
         entry = registry.find(self.module_path)
         if entry is None or getattr(entry.function, "function", None) is not self.func:
             with _as_invalid_task():
@@ -152,6 +156,8 @@ class Task(_WithOptions):
             options["expires"] = self.expires
         if self.database != "default":
             options["using"] = self.database
+        if self.subject is not None:
+            options["subject"] = self.subject
         return options
 
     def _hook(self, hook: Any) -> Any:

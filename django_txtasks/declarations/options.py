@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
+from django.db.models import Model
+
 from django_txtasks.declarations import foreign
 from django_txtasks.declarations.hooks import DeclaredTask, WithResult, spec_of_hook
 from django_txtasks.declarations.values import (
@@ -31,6 +33,7 @@ from django_txtasks.declarations.values import (
     seconds_of,
     snoozes_of,
     span_of,
+    subjects_of,
 )
 from django_txtasks.exceptions import UnknownOption
 
@@ -166,6 +169,9 @@ class UsingOptions(SharedOptions, total=False):
 
     using: Annotated[str | None, Option(None)]
     """Alias of the database in whose transaction the row is written."""
+
+    subject: Annotated[Model | Sequence[Model] | None, Option(None, subjects_of)]
+    """The saved object that the task is about, such as an order, or a list of objects, for ``tasks_of()``."""
 
 
 def _entries(options: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
@@ -43,6 +44,7 @@ from django_txtasks.lifecycle.enqueueing import (
     insert_and_read,
     insert_as_made,
 )
+from django_txtasks.links import rows as links
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -103,15 +105,19 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
     # Read all calls before the first statement, because the iterable may itself use the database.
     wanted = [read_call(call, bound_functions) for call in calls]
     aliases = sorted({bound.alias for _, bound in bound_functions.values()})
+    has_links = any(bound.subjects for _, bound in bound_functions.values())
     if not tracing.tracers:
-        return _enqueue_all(wanted, aliases)
+        return _enqueue_all(wanted, aliases, has_links=has_links)
     with tracing.enqueueing([_names(bound) for bound, _, _ in wanted]) as traced:
-        handles = _enqueue_all(_with_headers(wanted, traced.headers), aliases)
+        with_headers = _with_headers(wanted, traced.headers)
+        handles = _enqueue_all(with_headers, aliases, has_links=has_links)
         traced.handles = [one for one in handles if one.is_new]
     return handles
 
 
-def _enqueue_all(wanted: Sequence[Call], aliases: Sequence[str]) -> list[TaskHandle]:
+def _enqueue_all(
+    wanted: Sequence[Call], aliases: Sequence[str], *, has_links: bool
+) -> list[TaskHandle]:
     parts = {alias: [one for one in wanted if one[0].alias == alias] for alias in aliases}
     if open_batches.is_any():
         parts = {alias: _in_batch(alias, part) for alias, part in parts.items()}
@@ -123,7 +129,10 @@ def _enqueue_all(wanted: Sequence[Call], aliases: Sequence[str]) -> list[TaskHan
         with ExitStack() as stack:
             for alias in parts:
                 stack.enter_context(transaction.atomic(using=alias))
-            return {alias: _insert_many(alias, part) for alias, part in parts.items()}
+            handles = {alias: _insert_many(alias, part) for alias, part in parts.items()}
+            for alias, part in parts.items() if has_links else ():
+                _link_many(alias, part, handles[alias])
+            return handles
 
     only = next(iter(parts)) if len(parts) == 1 else None
     # No repeat with several databases: some may have committed before the error of another.
@@ -181,6 +190,8 @@ def _enqueue_bound(
     task = to_row((bound, args, kwargs))
     refuse_other_product(bound.alias)
     warn_if_apart(bound.alias)
+    if bound.subjects:
+        write = partial(_write_with_links, write, bound)
     if bound.once_key is not None:
         return _enqueue_once(bound, bound.once_key, task, write)
     written = write(connections[bound.alias], task)
@@ -258,6 +269,18 @@ def _enqueue_once(
     return handle, written
 
 
+def _write_with_links(
+    write: Callable[[BaseDatabaseWrapper, NewTask], T],
+    bound: BoundFunction,
+    connection: BaseDatabaseWrapper,
+    task: NewTask,
+) -> T:
+    with transaction.atomic(using=bound.alias, savepoint=False):
+        written = write(connection, task)
+        links.add(bound.alias, [(task.task_id, subject) for subject in bound.subjects])
+    return written
+
+
 def _insert_one(connection: BaseDatabaseWrapper, task: NewTask) -> None:
     insert(connection, [task])
 
@@ -275,6 +298,17 @@ def _insert_many(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:
 
     insert_as_made(connections[alias], [bound.defaults for bound, _, _ in wanted], noted())
     return handles
+
+
+def _link_many(alias: str, wanted: Sequence[Call], handles: Sequence[TaskHandle]) -> None:
+    """Write the links of these calls. A call whose key of ``once`` was taken has none."""
+    found = [
+        (handle.id, subject)
+        for (bound, _, _), handle in zip(wanted, handles, strict=True)
+        if bound.subjects and handle.is_new
+        for subject in bound.subjects
+    ]
+    links.add(alias, found)
 
 
 def _insert_once(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:

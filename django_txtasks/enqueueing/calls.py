@@ -33,6 +33,7 @@ from django_txtasks.exceptions import (
     UnknownQueue,
 )
 from django_txtasks.lifecycle.enqueueing import Edge, NewTask, RowDefaults, new_id, new_ids
+from django_txtasks.links.subjects import Subject, subject_of
 from django_txtasks.rules import payload
 
 TASKS_PER_ENCODING = 250
@@ -60,6 +61,7 @@ class BoundFunction(NamedTuple):
         once_key: the key of one call, as its row has it.
         is_external: the code of the task is in another system.
         task_id: the id of one call, if something has it already; None: a new one.
+        subjects: the business objects that the tasks are about.
     """
 
     alias: str
@@ -74,6 +76,7 @@ class BoundFunction(NamedTuple):
     once_key: OnceKey | None = None
     is_external: bool = False
     task_id: uuid.UUID | None = None
+    subjects: tuple[Subject, ...] = ()
 
 
 Call: TypeAlias = tuple[BoundFunction, Sequence[Any], Mapping[str, Any]]
@@ -157,8 +160,10 @@ def _bound(declaration: Declaration, options: UsingOptions) -> BoundFunction:
         hooks=_hooks(declaration, said),
         **columns_of({**declaration.columns, **said}),
     )
+    alias = said.get("using") or "default"
+    about = [subject_of(one, alias, f"{name} has subject=") for one in said.get("subject", ())]
     return BoundFunction(
-        said.get("using") or "default",
+        alias,
         declaration,
         defaults,
         lane,
@@ -167,6 +172,7 @@ def _bound(declaration: Declaration, options: UsingOptions) -> BoundFunction:
         once,
         once_for or ONCE_FOR,
         {},
+        subjects=tuple(dict.fromkeys(about)),
     )
 
 

@@ -1,9 +1,12 @@
 """One row per run, without a unique key, so that a second run shows."""
 
 import threading
+import uuid
 
 from django.db import models
 from django.db.backends.signals import connection_created
+
+from django_txtasks import TaskDetails
 
 
 class Run(models.Model):
@@ -13,6 +16,41 @@ class Run(models.Model):
     attempt = models.IntegerField(default=0)
     pid = models.IntegerField(default=0)
     at = models.DateTimeField(auto_now_add=True)
+
+
+class Parcel(models.Model):
+    """A business object with a UUID as its key."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    label = models.CharField(max_length=100, default="parcel")
+
+
+class UrgentParcel(Parcel):
+    """The same rows under another name."""
+
+    class Meta:
+        proxy = True
+
+
+class Country(models.Model):
+    """A business object with text as its key."""
+
+    code = models.CharField(max_length=300, primary_key=True)
+
+
+class Place(models.Model):
+    """A business object whose key has two columns."""
+
+    pk = models.CompositePrimaryKey("shelf", "number")
+    shelf = models.CharField(max_length=10)
+    number = models.IntegerField()
+
+
+class ParcelDetails(TaskDetails):
+    """Columns of a project's own for each task."""
+
+    parcel = models.ForeignKey(Parcel, models.CASCADE)
+    weight = models.IntegerField(default=1)
 
 
 def wait_for_the_writer(connection):

@@ -18,6 +18,7 @@ from pathlib import Path
 from asgiref.sync import sync_to_async
 from django.contrib.admin.models import LogEntry
 from django.db import connection, transaction
+from orders.models import Order
 
 from django_txtasks import (
     ClaimLost,
@@ -1149,3 +1150,27 @@ def fail_while_away(key):
     """Fail as long as the file exists that the environment names."""
     if Path(os.environ["PROBE_AWAY"]).exists():
         raise ConnectionError(f"no answer for {key}")
+
+
+# -- links ----------------------------------------------------------------------------------------
+
+
+@task(takes_context=True)
+def link_order(ctx: TaskContext, order_id):
+    """Link in each of two attempts."""
+    ctx.link(Order.objects.get(pk=order_id))
+    if not ctx.failures:
+        raise Retry("once more", after=1)
+
+
+@task(takes_context=True)
+async def link_order_async(ctx: TaskContext, order_id):
+    await ctx.alink(await Order.objects.aget(pk=order_id))
+
+
+@task(takes_context=True, max_attempts=1)
+def link_anything(ctx: TaskContext, what):
+    order = Order(customer="Ada")
+    if what == "elsewhere":
+        order.pk, order._state.adding, order._state.db = 1, False, "second"
+    ctx.link(order if what in ("unsaved", "elsewhere") else what)
