@@ -1,11 +1,11 @@
 """Links from tasks to business objects: written, read, refused and removed."""
 
-import asyncio
 import uuid
 from datetime import timedelta
 
 import helpers
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.paginator import Paginator
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Subquery
@@ -15,6 +15,8 @@ from probe.models import Country, Parcel, Place, UrgentParcel
 from test_enqueue_cost import in_transaction, statements_of
 
 from django_txtasks import enqueue_many, external, status_of, tasks_of
+from django_txtasks.cleaner.cleaner import Cleaner
+from django_txtasks.conf import get_config
 from django_txtasks.exceptions import InvalidOption
 from django_txtasks.links.subjects import MOST_CHARACTERS
 from django_txtasks.models import FinishedTask, Link, Task
@@ -170,7 +172,7 @@ def test_an_async_task_links_itself(order):
 
 def test_a_task_of_django_and_one_from_async_code(order):
     result = framework.note.using(subject=[order]).enqueue()
-    handle = asyncio.run(tasks.note.using(subject=order).aenqueue())
+    handle = async_to_sync(tasks.note.using(subject=order).aenqueue)()
     assert ids_of(order) == [handle.id, uuid.UUID(result.id)]
 
 
@@ -365,6 +367,34 @@ def test_a_hook_has_no_object(order):
 
 
 # -- removed
+
+
+def clean():
+    Cleaner(get_config()).run_once()
+
+
+def test_links_go_with_the_finished_task(order):
+    tasks.note.using(subject=order).enqueue()
+    live = tasks.note.using(subject=order, run_after=3600).enqueue()
+    run_due_tasks()
+    clean()
+    assert Link.objects.count() == 2
+    FinishedTask.objects.update(finished_at="2020-01-01T00:00Z")
+    clean()
+    assert ids_of(order) == [live.id]
+    assert Link.objects.count() == 1
+
+
+def test_links_of_tasks_that_are_not_kept_go_with_the_next_pass(order, txtasks):
+    txtasks(keep_finished=0)
+    done = tasks.note.using(subject=order).enqueue()
+    live = tasks.note.using(subject=order, run_after=3600).enqueue()
+    with helpers.working():
+        helpers.wait_until(lambda: not Task.objects.filter(pk=done.id).exists())
+    assert ids_of(order) == [live.id]
+    assert Link.objects.count() == 2
+    clean()
+    assert Link.objects.get().task_id == live.id
 
 
 def test_the_object_may_be_deleted(order):

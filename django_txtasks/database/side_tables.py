@@ -1,6 +1,6 @@
 """Side tables: tables with rows that belong to a task, and that are deleted when the last row of the task is.
 
-The core has steps and waits. Another app adds its table with ``add()`` when it is loaded.
+The core has steps, waits and links. Another app adds its table with ``add()`` when it is loaded.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class SideTable(NamedTuple):
 _tables = [
     SideTable("txtasks_step", is_in=lambda _: True),
     SideTable("txtasks_wait", is_in=lambda _: True),
+    SideTable("txtasks_link", is_in=lambda _: True),
 ]
 _NEXT_TASKS = (
     "SELECT DISTINCT task_id FROM {table} WHERE task_id > %(last)s ORDER BY task_id LIMIT %(limit)s"
