@@ -194,6 +194,30 @@ def test_foreign_texts_are_shown_as_text_and_stretch_nothing(visit):
         assert not browsing.is_too_wide(page)
 
 
+@pytest.mark.parametrize("width", [1100, 1200, 1280])
+def test_no_column_of_the_list_of_tasks_is_cut_in_a_narrow_window(visit, full, width):
+    page = visit(viewport={"width": width, "height": 800}).go(TASKS)
+    assert page.locator("#result_list thead th.column-enqueued").is_visible()
+    assert page.evaluate(CUT) == []
+
+
+CUT = """
+    () => [...document.querySelectorAll("#result_list :is(thead th, .field-state, .field-enqueued)")]
+        .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.innerText)
+"""
+"""Headings, states and times of a list that are cut: a script for ``evaluate``."""
+
+
+@pytest.mark.parametrize("name", ["hour", "day", "month"])
+def test_the_chart_of_each_time_is_readable_and_in_reach(visit, full, name):
+    visitor = visit(viewport=PHONE)
+    page = visitor.go(f"{GLANCE}?span={name}")
+    assert page.locator("#txg-hour b").inner_text() == name
+    assert not browsing.is_too_wide(page)
+    assert page.locator(BODY).evaluate(browsing.UNREACHABLE) == []
+    assert serious(page, BODY) == []
+
+
 # -- people ---------------------------------------------------------------------------------------
 
 
