@@ -16,7 +16,7 @@ from django.utils import timezone
 from reads import explained, work_counted
 
 from django_txtasks import overview as overview_room
-from django_txtasks.admin import bounded, searching, shown
+from django_txtasks.admin import bounded, numbers, searching, shown
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 from django_txtasks.stats import by_cause
 
@@ -319,11 +319,13 @@ def test_arguments_and_short_ids_stand_in_lists(client: Client) -> None:
 def test_numbers_that_are_older_than_the_rows_say_so(client: Client, monkeypatch: Any) -> None:
     monkeypatch.setattr(overview_room, "is_in_test_case", lambda alias: False)
     monkeypatch.setattr(overview_room, "_kept", {})
+    monkeypatch.setattr(numbers, "MAX_AGE_SECONDS", 10_000.0)
+    monkeypatch.setattr(overview_room, "READ_SECONDS", 1_000.0)
     assert "beside the filters" not in client.get(TASKS).content.decode()
     for key, kept in overview_room._kept.items():
-        overview_room._kept[key] = kept._replace(read_at=kept.read_at - 30)
+        overview_room._kept[key] = kept._replace(read_at=kept.read_at - 2_000)
     html = client.get(TASKS).content.decode()
-    assert "The numbers beside the filters are 30 s old; the rows are new." in html
+    assert "The numbers beside the filters are 33 min" in html
 
 
 def test_filters_have_numbers_in_lists_of_live_tasks(client: Client) -> None:

@@ -156,7 +156,7 @@ def test_without_a_worker_there_are_slices_by_hand(client, ann):
     assert states() == ["pending"] * 6
 
 
-@pytest.mark.parametrize("bound", [pages.Bound(3, 60.0), pages.Bound(10_000, -1.0)])
+@pytest.mark.parametrize("bound", [pages.Bound(3, 600.0), pages.Bound(10_000, -1.0)])
 def test_a_request_by_hand_reads_few_rows_and_says_so(client, ann, monkeypatch, bound):
     make(6)
     served(names=["probe.tasks.note"])
