@@ -72,6 +72,16 @@ def test_run_times_need_no_statistics(txtasks, stats):
     assert (one.due, one.wanted_threads) == (1, math.ceil(one.run_seconds / 15))
 
 
+@pytest.mark.skipif(connection.vendor == "postgresql", reason="test_load_view tests the view")
+@pytest.mark.parametrize(("priorities", "counted"), [(2, 8), (4, 12)])
+def test_many_queues_and_priorities_read_a_bounded_number_of_rows(monkeypatch, priorities, counted):
+    monkeypatch.setattr(load.statements, "MOST_READ", 8)
+    monkeypatch.setattr(load.statements, "FEWEST", 3)
+    for priority in range(priorities):
+        due(9, priority=priority)
+    assert numbers()[0] == counted
+
+
 def test_an_empty_database_has_no_load():
     assert load.look("default") == load.Look("default", (), ())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 from django.db import connection, connections, transaction
+from reads import rows_read
 
 from django_txtasks import load
 
@@ -84,10 +85,10 @@ def test_the_query_of_keda_returns_a_number_of_processes(second_database):
 
 
 @pytest.fixture
-def plan(rows):
-    """Fill the table, and return the plan of the function's text under the function's settings."""
+def asked(rows):
+    """Return the answer of the function's text, changed or explained, under the function's settings."""
 
-    def explain():
+    def ask(change=str):
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT prosrc, proconfig FROM pg_proc WHERE oid = to_regproc('txtasks_load_now')"
@@ -98,35 +99,65 @@ def plan(rows):
                     name, _, value = setting.partition("=")
                     if name != "search_path":
                         cursor.execute("SELECT set_config(%s, %s, true)", [name, value])
-                cursor.execute(f"EXPLAIN {text}")
-                return "\n".join(line for (line,) in cursor.fetchall())
+                cursor.execute(change(text))
+                return cursor.fetchall()
 
-    yield explain
+    yield ask
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM txtasks_task")
         cursor.execute("ANALYZE txtasks_task")
 
 
-def fill(number):
+def fill(number, hours=0):
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO txtasks_task (id, task_name, queue_name, priority)"
-            " SELECT gen_random_uuid(), 'x', 'q' || i %% 3, i %% 5 FROM generate_series(1, %s) i",
-            [number],
+            "INSERT INTO txtasks_task (id, task_name, queue_name, priority, run_after)"
+            " SELECT gen_random_uuid(), 'x', 'q' || i %% 3, i %% 5, now() + %s * interval '1 hour'"
+            " FROM generate_series(1, %s) i",
+            [hours, number],
         )
 
 
 @pytest.mark.parametrize("analyzed", [0, 20_000], ids=["of the empty table", "of the full table"])
-def test_it_reads_the_index_in_its_order_whatever_the_statistics_say(plan, analyzed):
+def test_it_reads_the_index_in_its_order_whatever_the_statistics_say(asked, analyzed):
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM txtasks_task")
         fill(analyzed)
         cursor.execute("ANALYZE txtasks_task")
     fill(20_000 - analyzed)
-    found = plan()
+    found = "\n".join(line for (line,) in asked("EXPLAIN {}".format))
     assert found.count("using txtasks_pending on txtasks_task") == 4, found
     assert "Scan on txtasks_task" not in found.replace("Index Scan", "").replace(
         "Index Only Scan", ""
     )
     # what a worker runs is sorted by the time of its claim; nothing else is
     assert re.findall(r"Sort Key: (.+)", found) == ["t_4.claimed_at"], found
+
+
+@pytest.mark.parametrize("analyzed", [0, 20_000], ids=["of the empty table", "of the full table"])
+def test_it_reads_only_due_rows_of_each_queue_and_priority(asked, analyzed):
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM txtasks_task")
+        fill(analyzed, hours=1)
+        cursor.execute("VACUUM ANALYZE txtasks_task")
+    fill(20_000 - analyzed, hours=1)
+    fill(60)
+    ((plan,),) = asked("EXPLAIN (ANALYZE, FORMAT JSON) {}".format)
+    assert rows_read(plan[0]["Plan"]) < 500, plan
+
+
+def test_many_queues_and_priorities_read_40_000_rows_together(asked):
+    """Here 60 rows, and 3 of each at least: of 15 there are 4, of 30 there are 3."""
+    few = ("40000", "60"), ("GREATEST(100,", "GREATEST(3,")
+
+    def with_few(text):
+        for old, new in few:
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        return text
+
+    fill(600)
+    assert {row[0]: row[1] for row in asked(with_few)} == {"q0": 20, "q1": 20, "q2": 20}
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE txtasks_task SET priority = priority + 5 WHERE random() < 0.5")
+    assert {row[0]: row[1] for row in asked(with_few)} == {"q0": 30, "q1": 30, "q2": 30}

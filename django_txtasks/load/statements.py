@@ -16,6 +16,9 @@ from django_txtasks.models import FinishedTask, Outcome, Worker
 
 MOST_DUE = 10_000
 """Highest number of due tasks that is counted for a queue, and for all lanes together."""
+MOST_READ, FEWEST = 40_000, 100
+"""With many queues and priorities, fewer tasks of each are counted, at least ``FEWEST``, so that all together are
+about ``MOST_READ`` rows."""
 LAST_ENDED = 1_000
 """Number of finished tasks from which the run times are computed."""
 SHARE_SECONDS = 15
@@ -99,10 +102,11 @@ def queues(alias: str, living: Iterable[Living], seconds: float) -> list[QueueLo
 
 
 def _waiting(alias: str, look: Look) -> Iterable[_Waiting]:
-    for bucket in lane_buckets.buckets_of(alias, ""):
-        if bucket.wait > 0:
-            continue  # its first row is not due
-        place = {"queue": bucket.queue_name, "priority": bucket.priority, "limit": MOST_DUE}
+    # if the first row is not due, no row of the bucket is
+    buckets = [one for one in lane_buckets.buckets_of(alias, "") if one.wait <= 0]
+    most = min(MOST_DUE, max(FEWEST, MOST_READ // max(1, len(buckets))))
+    for bucket in buckets:
+        place = {"queue": bucket.queue_name, "priority": bucket.priority, "limit": most}
         for name, count, wait in look(alias, WAITING, **place):
             yield _Waiting(bucket.queue_name, name, int(count), max(0.0, -float(wait)))
 
