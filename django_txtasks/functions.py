@@ -55,6 +55,7 @@ class TaskFunction(Generic[P, R]):
         self.function, self.declaration = function, declaration
         self.options: UsingOptions = options or {}
         self._bound: BoundFunction | None = None  # kept by ``calls.bind`` at the first call
+        self._without_subject: TaskFunction[P, R] | None = None
         functools.update_wrapper(self, function)
 
     def __repr__(self) -> str:
@@ -102,7 +103,12 @@ class TaskFunction(Generic[P, R]):
         refuse_unknown(f"{self.declaration.name}.using()", options, OF_USING)
         said = {name: value for name, value in options.items() if value is not None}
         changed = cast("UsingOptions", {**self.options, **said})
-        return TaskFunction(self.function, self.declaration, changed)
+        function = TaskFunction(self.function, self.declaration, changed)
+        if said.keys() == {
+            "subject"
+        }:  # so that the other options are checked once for many objects
+            function._without_subject = self
+        return function
 
 
 describe(TaskFunction.using, UsingOptions)

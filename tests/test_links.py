@@ -155,6 +155,23 @@ def test_a_task_that_was_merged_into_a_live_task_has_its_state(order):
     ]  # fmt: skip
 
 
+def test_calls_with_the_same_key_or_lane_keep_their_own_objects(txtasks):
+    txtasks(lanes={"*": {"at_most": 2}})
+    orders = [Order.objects.create(customer=name) for name in ("Ada", "Bob")]
+    keyed = [tasks.tidy.using(subject=one).enqueue("1") for one in orders]
+    in_lane = tasks.note.using(lane="a")
+    handles = enqueue_many([(in_lane.using(subject=one), ()) for one in orders] * 2)
+    for n, order in enumerate(orders):
+        assert ids_of(order) == [handles[n + 2].id, handles[n].id, keyed[n].id]
+
+
+def test_each_object_is_checked_also_where_the_other_options_were_checked_before(order):
+    base = tasks.note.using(priority=3)
+    base.using(subject=order).enqueue()
+    helpers.execute("DELETE FROM txtasks_task")
+    refused(base.using(subject=Order(customer="Ada")).enqueue, "is not saved")
+
+
 @pytest.mark.smoke
 def test_a_running_task_links_itself(order):
     handle = tasks.link_order.enqueue(order.pk)

@@ -21,7 +21,13 @@ from django_txtasks.declarations.declaring import TEXTS_OF_CALL, by_name
 from django_txtasks.declarations.hooks import HOOKS
 from django_txtasks.declarations.options import OF_USING, UsingOptions, checked, columns_of
 from django_txtasks.declarations.registry import Declaration, text_of_hooks
-from django_txtasks.declarations.values import TextOfCall, key_of, lane_of, moment_of
+from django_txtasks.declarations.values import (
+    TextOfCall,
+    key_of,
+    lane_of,
+    moment_of,
+    subjects_of,
+)
 from django_txtasks.enqueueing.handed_over import refuse_what_it_cannot_keep
 from django_txtasks.enqueueing.once import OnceKey
 from django_txtasks.exceptions import (
@@ -121,7 +127,11 @@ def bind(function: Any) -> BoundFunction:
         raise NotATask(
             f"{function!r} is not a task function. Declare it with @task and pass the decorated name."
         )
-    bound = _bound(declaration, function.options)
+    base = getattr(function, "_without_subject", None)
+    if base is None:
+        bound = _bound(declaration, function.options)
+    else:
+        bound = _with_subjects(bind(base), function.options["subject"])
     if getattr(function, "is_external", False):
         bound = bound._replace(is_external=True)
     refuse_what_it_cannot_keep(bound)
@@ -160,10 +170,8 @@ def _bound(declaration: Declaration, options: UsingOptions) -> BoundFunction:
         hooks=_hooks(declaration, said),
         **columns_of({**declaration.columns, **said}),
     )
-    alias = said.get("using") or "default"
-    about = [subject_of(one, alias, f"{name} has subject=") for one in said.get("subject", ())]
-    return BoundFunction(
-        alias,
+    bound = BoundFunction(
+        said.get("using") or "default",
         declaration,
         defaults,
         lane,
@@ -172,8 +180,16 @@ def _bound(declaration: Declaration, options: UsingOptions) -> BoundFunction:
         once,
         once_for or ONCE_FOR,
         {},
-        subjects=tuple(dict.fromkeys(about)),
     )
+    return _with_subjects(bound, said["subject"]) if "subject" in said else bound
+
+
+def _with_subjects(bound: BoundFunction, subject: Any) -> BoundFunction:
+    """Return the bound function with these business objects. Nothing that it remembers of other calls has them."""
+    name = bound.declaration.name
+    where = f"{name} has subject="
+    found = [subject_of(one, bound.alias, where) for one in subjects_of(name, "subject", subject)]
+    return bound._replace(subjects=tuple(dict.fromkeys(found)), known=None)
 
 
 def _hooks(declaration: Declaration, said: Mapping[str, Any]) -> str:
