@@ -67,3 +67,22 @@ def approve_twice(ctx, key):
 def approve_reminded(ctx, key, due):
     """Ask, and remind."""
     return approval.ask(ctx, title=key, due=due, on_due=remind).data
+
+
+storm = question("probe.storm", form=ApproveForm, may=None, hold=timedelta(seconds=2))
+
+
+def note_answer(key, name):
+    """The effect of an answer."""
+    Run.objects.create(key=f"{key}: {name}")
+
+
+@task(idempotent=True, takes_context=True)
+def ask_in_a_storm(ctx, key, timeout=None):
+    """Ask once; the effect is a step, so that it exists once whatever happens to the worker."""
+    try:
+        name = storm.ask(ctx, title=key, timeout=timeout).name
+    except WaitTimedOut:
+        name = "nobody"
+    ctx.step("effect", note_answer, key, name)
+    return name
