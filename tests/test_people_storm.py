@@ -26,6 +26,8 @@ from django_txtasks.models import FinishedTask, Task
 PEOPLE = int(os.environ.get("TXTASKS_TEST_PEOPLE", "6"))
 QUESTIONS = int(os.environ.get("TXTASKS_TEST_QUESTIONS", "40"))
 IS_LONG = "TXTASKS_TEST_PEOPLE" in os.environ
+ACTS_A_SECOND = 60
+"""Of all people together: more would leave nothing of two cores to the workers."""
 KILLED_PEOPLE = PEOPLE // 3
 KILLED_WORKERS = 2 if IS_LONG else 1
 PATIENCE = max(helpers.PATIENCE, QUESTIONS)
@@ -56,7 +58,8 @@ def start_people(processes, directory):
     for number in range(PEOPLE):
         User.objects.create(username=f"person {number}")
         dies = ["--dies-after", str(1 + number % 3)] if number < KILLED_PEOPLE else []
-        processes.start("person", f"person {number}", str(directory), *dies)
+        pause = f"--pause={PEOPLE / ACTS_A_SECOND}"
+        processes.start("person", f"person {number}", str(directory), pause, *dies)
     helpers.wait_until(lambda: len(list(directory.iterdir())) == PEOPLE, seconds=PATIENCE)
 
 

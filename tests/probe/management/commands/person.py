@@ -24,17 +24,20 @@ class Command(BaseCommand):
     def add_arguments(self, parser):
         parser.add_argument("name")
         parser.add_argument("directory", type=Path)
+        parser.add_argument("--pause", type=float, default=0.1, help="seconds from act to act")
         parser.add_argument("--dies-after", type=int, default=0, help="questions; 0 = never")
 
-    def handle(self, *, name, directory, dies_after, **_):
+    def handle(self, *, name, directory, pause, dies_after, **_):
         connection.ensure_connection()
         wait_for_the_writer(connection)
         user, taken = User.objects.get(username=name), 0
         with (directory / name).open("a", buffering=1) as told:
             while True:
+                time.sleep(
+                    random.uniform(0, 2 * pause)
+                )  # a person thinks; this machine has few cores
                 question = self.next_question(user)
                 if question is None:
-                    time.sleep(0.02)
                     continue
                 taken += 1
                 if taken == dies_after:
