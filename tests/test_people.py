@@ -14,10 +14,11 @@ from test_lifecycle import claim_one, clean, ended, new_worker, record
 
 from django_txtasks import Suspended, resume
 from django_txtasks.contrib import people
+from django_txtasks.contrib.people.asking import Asking
 from django_txtasks.contrib.people.kinds import Kind
 from django_txtasks.contrib.people.models import NEVER, Question
 from django_txtasks.contrib.people.refusals import Reason
-from django_txtasks.exceptions import ClaimLost, InvalidArguments, InvalidOption
+from django_txtasks.exceptions import ClaimLost, InvalidArguments, InvalidOption, StepRefused
 from django_txtasks.lifecycle import operators
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.models import FinishedTask, Status, Task, Wait
@@ -636,6 +637,16 @@ def test_an_attempt_that_lost_its_claim_asks_nothing():
     with pytest.raises(ClaimLost):
         ask_as(attempt)
     assert not Question.objects.exists()
+
+
+def test_a_task_in_another_database_does_not_ask():
+    attempt = attempt_of()
+    one = Asking(
+        kind=asking.approval, name="x", title="", suggested=None, to=None, not_by=[],
+        due=None, timeout=None, on_due=None,
+    )  # fmt: skip
+    with pytest.raises(StepRefused, match="from the database 'second'"):
+        one._ask("second", attempt)
 
 
 def test_questions_go_with_their_finished_task(person):

@@ -117,6 +117,15 @@ def test_of_two_who_take_at_once_one_has_it(person):  # noqa: F811
     assert reason(results[0]) is Reason.TAKEN
 
 
+def test_who_takes_while_a_colleague_answers_is_told(person):  # noqa: F811
+    ada, bob, question = person("ada"), person("bob"), asked()
+    with ExitStack() as thread, transaction.atomic():
+        assert people.answer(question, ada, YES) is None
+        results = beside(thread, lambda: people.take(question, bob))
+    assert reason(results[0]) is Reason.ANSWERED
+    assert Question.objects.get().assignee is None
+
+
 def test_who_answers_while_a_colleague_takes_is_told(person):  # noqa: F811
     """The value is brought first, and rolled back with the refusal."""
     ada, bob, question = person("ada"), person("bob"), asked()

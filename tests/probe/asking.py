@@ -86,3 +86,19 @@ def ask_in_a_storm(ctx, key, timeout=None):
         name = "nobody"
     ctx.step("effect", note_answer, key, name)
     return name
+
+
+@task(takes_context=True)
+def ask_once_only(ctx):
+    """Ask without being idempotent: a check warns."""
+    return approval.ask(ctx).data
+
+
+@task(takes_context=True)
+async def ask_in_an_inner_function(ctx):
+    """The same, where the code is inside another function."""
+
+    async def inner():
+        return await approval.aask(ctx)
+
+    return (await inner()).data
