@@ -301,7 +301,7 @@ def _insert_many(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:
 
 
 def _link_many(alias: str, wanted: Sequence[Call], handles: Sequence[TaskHandle]) -> None:
-    """Write the links of these calls. A call whose key of ``once`` was taken has none."""
+    """Write the links of these calls. A call whose key of ``once`` was taken gets no link."""
     found = [
         (handle.id, subject)
         for (bound, _, _), handle in zip(wanted, handles, strict=True)
