@@ -46,6 +46,8 @@ R = TypeVar("R")
 class TaskFunction(Generic[P, R]):
     """A function declared with ``@task``. A call runs it at once, like any function; ``enqueue`` writes a task."""
 
+    is_external = False
+
     def __init__(
         self,
         function: Callable[P, R],
@@ -55,7 +57,7 @@ class TaskFunction(Generic[P, R]):
         self.function, self.declaration = function, declaration
         self.options: UsingOptions = options or {}
         self._bound: BoundFunction | None = None  # kept by ``calls.bind`` at the first call
-        self._without_subject: TaskFunction[P, R] | None = None
+        self.without_subject: TaskFunction[P, R] | None = None
         functools.update_wrapper(self, function)
 
     def __repr__(self) -> str:
@@ -107,7 +109,7 @@ class TaskFunction(Generic[P, R]):
         if said.keys() == {
             "subject"
         }:  # so that the other options are checked once for many objects
-            function._without_subject = self
+            function.without_subject = self
         return function
 
 

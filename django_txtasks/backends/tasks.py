@@ -54,6 +54,9 @@ class Task(_WithOptions):
     run_after: datetime | timedelta | float | None = None  # type: ignore[assignment]  # not datetimes alone
     subject: Any = None
 
+    is_external = False
+    without_subject = None  # as of ``TaskFunction``
+
     def __post_init__(self) -> None:
         super().__post_init__()
         declaration = replace(self.declaration, function=EntryPoint(self), takes_context=True)

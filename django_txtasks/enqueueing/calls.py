@@ -122,16 +122,15 @@ def bind(function: Any) -> BoundFunction:
         check_queue(bound.defaults.queue_name)
         refuse_what_it_cannot_keep(bound)
         return bound
+    if (base := getattr(function, "without_subject", None)) is not None:
+        function._bound = _with_subjects(bind(base), function.options["subject"])
+        return function._bound  # type: ignore[no-any-return]
     declaration = getattr(function, "declaration", None)
     if not isinstance(declaration, Declaration):
         raise NotATask(
             f"{function!r} is not a task function. Declare it with @task and pass the decorated name."
         )
-    base = getattr(function, "_without_subject", None)
-    if base is None:
-        bound = _bound(declaration, function.options)
-    else:
-        bound = _with_subjects(bind(base), function.options["subject"])
+    bound = _bound(declaration, function.options)
     if getattr(function, "is_external", False):
         bound = bound._replace(is_external=True)
     refuse_what_it_cannot_keep(bound)
