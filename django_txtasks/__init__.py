@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     )
     from django_txtasks.functions import TaskFunction, task
     from django_txtasks.hand_over.external import external
+    from django_txtasks.items import Item
     from django_txtasks.links.details import TaskDetails
     from django_txtasks.links.reading import tasks_of
     from django_txtasks.results.cancelling import CancelResult
@@ -73,6 +74,7 @@ __all__ = [
     "ClaimLost",
     "HandedOver",
     "InvalidToken",
+    "Item",
     "NoSubscribersWarning",
     "NotInBatch",
     "NotTransactionalWarning",
@@ -129,6 +131,7 @@ _ROOM_OF = {
     "ClaimLost": "exceptions",
     "HandedOver": "exceptions",
     "InvalidToken": "exceptions",
+    "Item": "items",
     "NoSubscribersWarning": "enqueueing.events",
     "NotInBatch": "exceptions",
     "NotTransactionalWarning": "enqueueing",

@@ -93,6 +93,10 @@ class ClaimLost(TxTasksError):
     """The row has changed without this attempt, so the attempt may not write it."""
 
 
+class ItemEnded(TxTasksError, RuntimeError):
+    """An item of a call for many tasks was given a second outcome, or one after the end of the call."""
+
+
 class NotRunning(TxTasksError):
     """The stack of a task was asked for, and no living worker runs the task."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import uuid
 from collections.abc import Callable
 from importlib import import_module
 from typing import (
@@ -35,12 +36,15 @@ from django_txtasks.declarations.registry import Declaration
 from django_txtasks.enqueueing import handles
 from django_txtasks.enqueueing.calls import BoundFunction
 from django_txtasks.exceptions import InvalidDeclaration
+from django_txtasks.items import Item, call_of_one
+from django_txtasks.lifecycle.attempts import Attempt
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 P = ParamSpec("P")
 R = TypeVar("R")
+V = TypeVar("V")
 
 
 class TaskFunction(Generic[P, R]):
@@ -73,7 +77,11 @@ class TaskFunction(Generic[P, R]):
             raise foreign.no_attribute(self, name)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*args, **kwargs)
+        if self.declaration.many is None:
+            return self.function(*args, **kwargs)
+        nobodys = Attempt(uuid.uuid4(), 1, uuid.uuid4(), self.declaration.name)
+        function: Any = self.function
+        return call_of_one(function, nobodys)(*args, **kwargs)  # type: ignore[no-any-return]
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> handles.TaskHandle:
         """Write a task in the current transaction; see ``enqueue_task``."""
@@ -139,13 +147,24 @@ def task(
 def task(
     *, takes_context: Literal[True], **options: Unpack[TaskOptions]
 ) -> Callable[[Callable[Concatenate[TaskContext, P], R]], TaskFunction[P, R]]: ...
+@overload
 def task(
-    function: Callable[..., Any] | None = None, /, *, takes_context: bool = False, **options: Any
+    *, many: int, **options: Unpack[TaskOptions]
+) -> Callable[[Callable[[list[Item[V]]], None]], TaskFunction[[V], Any]]: ...
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    takes_context: bool = False,
+    many: int | None = None,
+    **options: Any,
 ) -> Any:
     """Declare a function of a module, sync or async, as a task function.
 
     Args:
         takes_context: Pass a ``TaskContext`` as the first argument.
+        many: Call the function with a list of up to this number of tasks, each an ``Item`` with an outcome of its
+            own. Each task has one argument, ``item.value``. It needs ``idempotent``.
         **options: see ``TaskOptions``.
 
     Raises:
@@ -156,7 +175,9 @@ def task(
 
     def declare(function: Callable[..., Any]) -> TaskFunction[..., Any]:
         declaration = declaration_of(
-            function, name=_name(function), options={**options, "takes_context": takes_context}
+            function,
+            name=_name(function),
+            options={**options, "takes_context": takes_context, "many": many},
         )
         registry.register(declaration)
         return TaskFunction(function, declaration)

@@ -11,7 +11,7 @@ import helpers
 import pytest
 from django.conf import settings as django_settings
 from django.db import connection, transaction
-from probe import tasks
+from probe import many, tasks
 from probe.models import Run
 from proxy import Proxy
 
@@ -85,6 +85,23 @@ def test_a_killed_workers_tasks_are_recovered_and_finished_by_another(processes,
         assert (done.attempt, done.crashes, done.failures) == (2, 1, 0)
     assert helpers.runs("key 0") == helpers.runs("key 1") == 2
     assert helpers.row(default.id).status == Status.CLAIMED
+
+
+def test_of_a_call_of_many_tasks_only_those_without_a_recorded_outcome_run_again(
+    processes, workers
+):
+    values = [*range(6), "hang", *range(7, 10)]
+    handles = enqueue_many((many.hang_at, [value]) for value in values)
+    workers("--threads=1")
+    for handle in handles[:6]:  # while the call hangs
+        helpers.wait_until(lambda h=handle: helpers.finished(h.id))
+    assert helpers.row(handles[7].id).status == Status.CLAIMED
+    os.kill(pid_of("hang"), signal.SIGKILL)
+    processes.start("runcleaner")
+    workers("--threads=2")
+    ends = [helpers.wait_until(lambda h=one: helpers.finished(h.id)) for one in handles]
+    assert [(one.attempt, one.crashes) for one in ends] == [(1, 0)] * 6 + [(2, 1)] * 4
+    assert [helpers.runs(f"{value}") for value in values] == [1] * 6 + [2] + [1] * 3
 
 
 def test_a_default_task_is_dead_after_its_worker_was_killed(processes, workers):

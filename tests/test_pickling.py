@@ -12,7 +12,7 @@ import pytest
 from probe import framework, tasks
 
 import django_txtasks
-from django_txtasks import BatchStatus, TaskContext, TaskFailed, batch, exceptions, task
+from django_txtasks import BatchStatus, Item, TaskContext, TaskFailed, batch, exceptions, task
 from django_txtasks.backends import running
 from django_txtasks.backends.tasks import Task as DjangoTask
 from django_txtasks.cancel_requests import CancelRequests
@@ -157,7 +157,7 @@ def test_a_written_object_equals_its_copy(rows, make, way):
 
 
 def test_every_public_name_is_tried():
-    tried = {*OBJECTS, *WRITTEN, *(kind.__name__ for kind in _kinds())}
+    tried = {*OBJECTS, *WRITTEN, *LEFT_HERE, *(kind.__name__ for kind in _kinds())}
     for name in django_txtasks.__all__:
         one = getattr(django_txtasks, name)
         if isinstance(one, type):
@@ -165,6 +165,18 @@ def test_every_public_name_is_tried():
         else:
             assert inspect.isfunction(one)
             assert all(way(one) is one for way in WAYS.values())
+
+
+LEFT_HERE = {"Item": lambda: Item([1], _attempt())}
+"""Objects of a running call: a copy is the object itself, and another process gets none."""
+
+
+@pytest.mark.parametrize("make", LEFT_HERE.values(), ids=LEFT_HERE)
+def test_an_object_of_a_call_does_not_leave_its_process(make):
+    made = make()
+    assert copy.copy(made) is copy.deepcopy(made) is made
+    with pytest.raises(TypeError, match=r"give item\.value to the other process"):
+        pickle.dumps(made)
 
 
 @each_way

@@ -59,6 +59,11 @@ class Task(_WithOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.declaration.many is not None:
+            raise compat.InvalidTask(
+                f"{self.module_path} has many=, which Django's @task does not have, because the function gets "
+                "items and not arguments. Use @task of django_txtasks."
+            )
         declaration = replace(self.declaration, function=EntryPoint(self), takes_context=True)
         object.__setattr__(self, "was", declaration.was)  # hashable
         if isinstance(self.subject, list):

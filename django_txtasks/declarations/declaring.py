@@ -11,6 +11,7 @@ from typing import Any
 
 from django_txtasks.declarations.hooks import HOOKS
 from django_txtasks.declarations.key_functions import KeyFunction
+from django_txtasks.declarations.many import refuse_what_many_cannot_have
 from django_txtasks.declarations.options import COLUMNS, OF_TASK, checked
 from django_txtasks.declarations.registry import Declaration
 from django_txtasks.declarations.values import MOST_NAME_CHARACTERS
@@ -108,6 +109,8 @@ def _refuse_contradictions(declaration: Declaration) -> None:
             "undo. Drop one of them; what may run again and is undone in the end is idempotent=True."
         )
     _refuse_contradictions_of_keys(declaration)
+    if declaration.many is not None:
+        refuse_what_many_cannot_have(declaration)
     for option in TEXTS_OF_CALL:
         by_name(getattr(declaration, option), declaration, option)
     if declaration.takes_context and not inspect.signature(declaration.function).parameters:

@@ -27,6 +27,7 @@ from django_txtasks.declarations.values import (
     key_of,
     lane_of,
     limit_of,
+    many_of,
     moment_of,
     names_of,
     priority_of,
@@ -183,6 +184,7 @@ _OF_USING = _entries(UsingOptions)
 OF_TASK: dict[str, Option] = {
     **{name: entry.__metadata__[0] for name, entry in _OF_TASK.items()},
     "takes_context": Option(False),
+    "many": Option(None, many_of),
 }
 """Options of ``@task``, by name."""
 OF_USING: dict[str, Option] = {name: entry.__metadata__[0] for name, entry in _OF_USING.items()}

@@ -32,6 +32,7 @@ class Declaration:
         backoff: returns the wait after a number of failures, the last of them this error; None: the default wait.
         settle, once_for: None: the option was left out.
         was: earlier names of the function, the oldest first.
+        many: number of tasks that one call gets at most; None: the function is called with one task's arguments.
     """
 
     function: Callable[..., Any]
@@ -55,6 +56,7 @@ class Declaration:
     once_for: timedelta | None
     was: tuple[str, ...]
     intake: bool
+    many: int | None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,7 +97,9 @@ class Declaration:
 
     @cached_property
     def signature(self) -> inspect.Signature:
-        """The function's signature, without its context."""
+        """The signature of a task's arguments: that of the function, without its context."""
+        if self.many is not None:
+            return _OF_ITEM
         signature = inspect.signature(self.function, follow_wrapped=False)
         parameters = list(signature.parameters.values())
         takes_rest = parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
@@ -122,6 +126,10 @@ class Declaration:
     def hooks_text(self) -> str:
         """The hooks as JSON text."""
         return text_of_hooks(self.hooks)
+
+
+_OF_ITEM = inspect.Signature([inspect.Parameter("value", inspect.Parameter.POSITIONAL_ONLY)])
+"""The signature of a task whose function gets many of them: one argument, which is ``item.value``."""
 
 
 def text_of_hooks(hooks: dict[str, dict[str, Any]]) -> str:

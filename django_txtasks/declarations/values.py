@@ -19,6 +19,8 @@ Check: TypeAlias = Callable[[str, str, Any], Any]
 TextOfCall: TypeAlias = str | Callable[..., str | None]
 """Text, or a function that gets a task's arguments by name and returns text, or None."""
 
+MOST_AT_ONCE = 500
+"""Maximum number of tasks that one call gets: as many as one claim takes."""
 MOST_SNOOZES = 1_000_000
 MOST_KEY_CHARACTERS = 200
 MOST_NAME_CHARACTERS = 200
@@ -156,6 +158,20 @@ def snoozes_of(name: str, option: str, value: Any) -> int:
             f"{name} has {option}={value!r}; it must be from 0 to {MOST_SNOOZES:,}."
         )
     return value
+
+
+def many_of(name: str, option: str, value: Any) -> int | None:
+    """Return the number of tasks that one call gets at most.
+
+    Raises:
+        InvalidDeclaration: neither None nor a whole number from 2 to 500.
+    """
+    if value is None or (type(value) is int and 2 <= value <= MOST_AT_ONCE):
+        return value
+    raise InvalidDeclaration(
+        f"{name} has {option}={value!r}; it must be from 2 to {MOST_AT_ONCE}: the number of tasks that one "
+        "call of the function gets at most."
+    )
 
 
 def keep_of(name: str, option: str, value: Any) -> str:

@@ -283,6 +283,11 @@ task_hook_failed = LogSignal(
     "%s. The work of that function, and of those after it, is not done; the error is kept with the task.",
     *_TASK, "error",
 )  # fmt: skip
+call_failed_late = LogSignal(
+    logging.ERROR,
+    "A call of %s has failed after each of its tasks (%s) had an outcome, so no task fails for it: %s",
+    "task", "count", "error",
+)  # fmt: skip
 task_retried = LogSignal(
     logging.WARNING, "Task %s (%s) failed at attempt %s, next one in %.1f s: %s",
     *_TASK, "attempt", "delay", "error",

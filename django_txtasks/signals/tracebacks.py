@@ -14,6 +14,7 @@ _OURS = (
     "django_txtasks.worker.",
     "django_txtasks.lifecycle.",
     "django_txtasks.database.",
+    "django_txtasks.items.",
     "django_txtasks.backends.running",
     "django_txtasks.testing.",
 )

@@ -30,6 +30,7 @@ from django_txtasks.worker.recording.outcome_buffer import key
 from django_txtasks.worker.registration import LastWill
 from django_txtasks.worker.running.awaited_sessions import tell_long_waits
 from django_txtasks.worker.running.limits import NEVER
+from django_txtasks.worker.running.many_claims import ManyClaims
 from django_txtasks.worker.running.parts import Parts, in_threads
 from django_txtasks.worker.running.runner import Runner, failed
 from django_txtasks.worker.running.slot_sessions import SlotSessions
@@ -118,6 +119,7 @@ class Worker:
             recycling=self.recycling,
             max_tasks=max_tasks,
             has_lanes=bool(config.lanes),
+            many=ManyClaims(() if async_tasks else subscription.names),
         )
         self.schedule, self.lanes = TurnSchedule(config), LaneBook(config, subscription)
         looks = Looks(

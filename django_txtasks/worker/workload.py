@@ -10,6 +10,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.worker.process.recycling import RecyclePolicy
 from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
+from django_txtasks.worker.running.many_claims import ManyClaims
 from django_txtasks.worker.running.prefetch import GatherPolicy, PrefetchPolicy
 from django_txtasks.worker.running.slot_pool import SlotPool
 from django_txtasks.worker.running.slot_sessions import SlotSessions
@@ -77,6 +78,7 @@ class Workload:
         sessions: limits claims while slots get no database session.
         max_tasks: maximum number of tasks to claim; None = no limit.
         has_lanes: True if the settings have rules for lanes.
+        many: claims for functions of many tasks.
 
     Attributes:
         count: number of started tasks.
@@ -92,8 +94,9 @@ class Workload:
         recycling: RecyclePolicy,
         max_tasks: int | None,
         has_lanes: bool = False,
+        many: ManyClaims,
     ) -> None:
-        self._has_lanes = has_lanes
+        self._has_lanes, self._many = has_lanes, many
         self._slots, self._buffer, self._prefetch = slots, buffer, prefetch
         self._sessions, self._recycling = sessions, recycling
         self._gathering = Gathering(slots, prefetch)
@@ -116,11 +119,11 @@ class Workload:
         """Return how many tasks fit now."""
         capacity = Capacity(
             dedicated=self._slots.free,
-            prefetch=self._prefetch.ahead(self._slots.running) if self._may_prefetch else 0,
+            prefetch=self._prefetch.ahead(self._slots.held) if self._may_prefetch else 0,
             limit=int(min(self._left, self._recycling.room(self.count))),
             short_names=self._prefetch.short,
         )
-        return self._sessions.limited(capacity)
+        return self._sessions.limited(self._many.widened(capacity))
 
     @property
     def gathers_until(self) -> float:
@@ -138,13 +141,15 @@ class Workload:
         Args:
             served: True if the last turn served lanes.
         """
+        if self._many.are_next:
+            return capacity  # a call takes one slot
         most = self._prefetch.beside_lanes if served else 0
         return capacity._replace(prefetch=min(capacity.prefetch, most))
 
     @property
     def may_scan(self) -> bool:
         """False while enough is prefetched; hinted tasks may still be claimed."""
-        return not self._prefetch.is_enough(self._slots.running)
+        return not self._prefetch.is_enough(self._slots.held)
 
     @property
     def _may_prefetch(self) -> bool:
@@ -166,8 +171,8 @@ class Workload:
             good_until: time by ``time.monotonic()`` after which an attempt must not begin, because its claim is
                 too old.
         """
-        for run in self._prefetch.runs(attempts):
-            self._slots.start(run, good_until)
+        for run, is_call in self._many.runs(attempts, self._prefetch.runs):
+            (self._slots.start_call if is_call else self._slots.start)(run, good_until)
 
     def learn(self, result: TurnResult, capacity: Capacity, seconds: float) -> None:
         """Update from a turn the sizes of the next claims.
@@ -178,8 +183,10 @@ class Workload:
         """
         self._gathering.turn_ended(len(result.claimed), capacity.dedicated, seconds)
         self._blocked = self._blocked or result.blocked_queue is not None
-        if result.claimed and capacity.prefetch:
+        if result.claimed and capacity.prefetch and not self._many.are_next:
             self._prefetch.learn(result.claimed)
+        if result.lanes is None:
+            self._many.learn(result.claimed, self._prefetch.short)
 
     def collect(self) -> Collected:
         """Move ended attempts from the slots to the buffer, and release attempts that wait too long for a slot."""
@@ -193,15 +200,12 @@ class Workload:
         if ended:
             self._blocked = self._blocked and not self._slots.free
         stalled = self._slots.release(stalled=True)
-        if stalled:
-            self._blocked = True
+        self._blocked = self._blocked or bool(stalled)
         in_hand = self._slots.in_hand
         again = in_hand.release_kept_back(self._buffer.keys()) if in_hand.kept_back else []
         self._counted(len(again))  # they were not counted when they were kept back
         self.release(stalled + again)
-        lanes = self._ended_in
-        if lanes:
-            self._ended_in = set()
+        lanes, self._ended_in = self._ended_in, set()
         return Collected(bool(ended), bool(stalled or again), lanes)
 
     def release(self, attempts: list[Attempt]) -> None:

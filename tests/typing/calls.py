@@ -2,7 +2,15 @@
 
 from datetime import timedelta
 
-from django_txtasks import TaskContext, TaskHandle, aenqueue_task, enqueue_task, periodic, task
+from django_txtasks import (
+    Item,
+    TaskContext,
+    TaskHandle,
+    aenqueue_task,
+    enqueue_task,
+    periodic,
+    task,
+)
 
 
 @task
@@ -23,6 +31,16 @@ def book(context: TaskContext, order: int) -> None:
     context.step("send", send.function, str(order))  # wrong
     key: str = context.key("send")
     print(text, number, key)
+
+
+@task(many=100, idempotent=True)
+def index(items: list[Item[int]]) -> None:
+    for item in items:
+        with item:
+            number: int = item.value
+            item.finish({"number": number})
+        item.fail("text")  # wrong
+        print(item.vlaue)  # wrong
 
 
 @task(on_success=send)
@@ -46,6 +64,11 @@ mail.using(run_after=60, expires=3600.5).enqueue("a@example.org", [])
 mail.using(countdown=60)  # wrong
 mail.delay("a@example.org", [])  # wrong
 mail.using(run_after=timedelta(hours=1)).enqueue(["a@example.org"], [])  # wrong
+
+index.enqueue(1)
+index.enqueue("1")  # wrong
+index.enqueue(1, 2)  # wrong
+index.using(priority=3).enqueue(1)
 
 book.enqueue(1)
 book.enqueue("1")  # wrong

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from django_txtasks.worker.looks.cancelling import CancelLook
+from django_txtasks.worker.running.many_call import ManyCall
 from django_txtasks.worker.running.prefetch import PrefetchPolicy
 from django_txtasks.worker.running.runner import Runner
 from django_txtasks.worker.running.slot_pool import SlotPool
@@ -35,5 +37,12 @@ def in_threads(threads: int, runner: Runner, *, wake: Callable[[], None], patien
         patience: seconds that an attempt has to end after TimedOut was raised in it, and then the others.
     """
     prefetch = PrefetchPolicy(threads)
-    slots = Slots(threads, run=runner.run, wake=wake, patience=patience, took=prefetch.took)
+    slots = Slots(
+        threads,
+        run=runner.run,
+        wake=wake,
+        patience=patience,
+        took=prefetch.took,
+        call_of=partial(ManyCall, runner),
+    )
     return Parts(slots, prefetch, StuckTasks(slots, patience))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from asgiref.sync import async_to_sync
 from django.db import DatabaseError, InterfaceError, transaction
@@ -35,6 +35,7 @@ from django_txtasks.exceptions import (
     class_path,
     meant,
 )
+from django_txtasks.items import call_of_one
 from django_txtasks.lanes import claiming as lanes
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
@@ -64,6 +65,7 @@ from django_txtasks.worker.running.forked_task import (
 from django_txtasks.worker.running.limits import Interruption, TimeLimit
 from django_txtasks.worker.running.misfits import release_of_misfit
 
+Function: TypeAlias = Callable[..., Any]
 NOT_COMMITTED = (
     "The task function had returned, and the transaction could not be committed, so all of it is undone. Look for "
     "what is checked only then, such as a foreign key, a swallowed error, or a connection that was lost or closed."
@@ -218,11 +220,14 @@ def call_of(
         AlreadyRun: the task has ended before.
     """
     args, kwargs = arguments_of(declaration, attempt, alias, requests, notes)
+    function = declaration.function
     if declaration.is_async or declaration.interruptible:
         call = _call_async if declaration.is_async else _call_interruptible
         stop = Stop(attempt, requests)
-        return functools.partial(call, declaration, args, kwargs, limit, stop)
-    return functools.partial(_call, declaration, args, kwargs, limit)
+        return functools.partial(call, function, args, kwargs, limit, stop)
+    if declaration.many is not None:
+        function = call_of_one(function, attempt, alias=alias, requests=requests)
+    return functools.partial(_call, function, args, kwargs, limit)
 
 
 def arguments_of(
@@ -282,22 +287,20 @@ def finished(attempt: Attempt, value: Any) -> Ended:
     return Ended(attempt=attempt, arrow=Arrow.FINISH, result=_encode(value))
 
 
-def _call(
-    declaration: Declaration, args: list[Any], kwargs: dict[str, Any], limit: TimeLimit
-) -> Any:
+def _call(function: Function, args: list[Any], kwargs: dict[str, Any], limit: TimeLimit) -> Any:
     if limit.seconds is None:
-        return declaration.function(*args, **kwargs)
+        return function(*args, **kwargs)
     with limit:
-        return declaration.function(*args, **kwargs)
+        return function(*args, **kwargs)
 
 
 def _call_interruptible(
-    declaration: Declaration, args: list[Any], kwargs: dict[str, Any], limit: TimeLimit, stop: Stop
+    function: Function, args: list[Any], kwargs: dict[str, Any], limit: TimeLimit, stop: Stop
 ) -> Any:
     interruption = Interruption(TaskCancelled)
     try:
         with interruption, stop.calls(interruption.interrupt):
-            return _call(declaration, args, kwargs, limit)
+            return _call(function, args, kwargs, limit)
     except TaskCancelled as error:
         if stop.is_asked:  # it was raised from outside, so it has no text
             raise stop.error().with_traceback(error.__traceback__) from None
@@ -305,12 +308,12 @@ def _call_interruptible(
 
 
 def _call_async(
-    declaration: Declaration, args: list[Any], kwargs: dict[str, Any], limit: TimeLimit, stop: Stop
+    function: Function, args: list[Any], kwargs: dict[str, Any], limit: TimeLimit, stop: Stop
 ) -> Any:
     if limit.seconds is not None:
         limit.interrupts = False
     with limit:
-        return async_to_sync(_limited)(declaration.function(*args, **kwargs), limit, stop)
+        return async_to_sync(_limited)(function(*args, **kwargs), limit, stop)
 
 
 async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit, stop: Stop) -> Any:

@@ -61,6 +61,17 @@ class SlotPool(Protocol):
 
     # An event loop has a slot for each task that it claims, so its tasks never wait for one.
 
+    # An event loop has no calls with several attempts, because the functions of such calls are not async.
+
+    def start_call(self, attempts: list[Attempt], good_until: float = NEVER) -> None:
+        """Give attempts with the same timeout to one slot, which calls their function once."""
+        self.start(attempts, good_until)
+
+    @property
+    def held(self) -> int:
+        """Number of attempts as of ``running``. Those of one call count as one."""
+        return self.running
+
     @property
     def waiting(self) -> int:
         """Number of slot runs that wait for a slot."""

@@ -7,9 +7,9 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from django_txtasks import signals
 from django_txtasks.database.errors import text_of
@@ -20,8 +20,10 @@ from django_txtasks.worker.running import task_threads
 from django_txtasks.worker.running.connections import close_old
 from django_txtasks.worker.running.forked_task import watch_forks
 from django_txtasks.worker.running.limits import TimeLimit
+from django_txtasks.worker.running.many_call import ManyCall
 from django_txtasks.worker.running.runner import buried
 
+CallOf: TypeAlias = Callable[[Sequence[Attempt], TimeLimit], ManyCall]
 CLOSE_AGAIN_SECONDS = 60.0
 """Seconds until an idle thread tries again to close a session that could not be closed."""
 
@@ -50,6 +52,8 @@ class SlotRun:
             slot.
         running: the present or last attempt. Written by that slot, read by the loop.
         thread: number of the thread that runs the attempts; 0 = none has begun, or all have ended. Written alike.
+        is_call: True = one call of the function gets all attempts.
+        call: that call, once it has begun. Written by that slot.
     """
 
     attempts: list[Attempt]
@@ -59,6 +63,15 @@ class SlotRun:
     since: float = field(default_factory=time.monotonic)
     running: Running | None = None
     thread: int = 0
+    is_call: bool = False
+    call: ManyCall | None = None
+
+    @property
+    def present(self) -> Sequence[Running]:
+        """The present or last attempt; of a call, the attempts that have not been collected."""
+        if self.call is not None:
+            return [Running(one, self.call.limit) for one in self.call.attempts_left]
+        return () if self.running is None else (self.running,)
 
 
 def close_old_connections() -> float | None:
@@ -79,6 +92,7 @@ class SlotThreads:
 
     Args:
         run: runs an attempt to its end and never raises.
+        call_of: returns the call of several attempts with a time limit; None = there are no such calls.
         wake: wakes the loop. Slots call it when they are free again.
 
     Attributes:
@@ -91,10 +105,11 @@ class SlotThreads:
         count: int,
         run: Callable[[Attempt, TimeLimit], Ended],
         wake: Callable[[], None],
+        call_of: CallOf | None = None,
     ) -> None:
         task_threads.watch()
         watch_forks()
-        self._run, self._wake = run, wake
+        self._run, self._wake, self._call_of = run, wake, call_of
         self._wake_after = 1
         self._work: queue.SimpleQueue[SlotRun | None] = queue.SimpleQueue()
         self.ended: deque[tuple[Ended, float]] = deque()
@@ -140,6 +155,8 @@ class SlotThreads:
     def _take_run(self, run: SlotRun) -> None:
         run.thread = threading.get_ident()
         run.since, run.begun = time.monotonic(), True
+        if run.is_call:
+            self._call(run)
         with contextlib.suppress(IndexError):  # no attempt is left, or the loop has released them
             while (now := time.monotonic()) < run.good_until:
                 running = run.left.popleft()
@@ -150,6 +167,17 @@ class SlotThreads:
         self.over.append(run)
         if len(self.over) >= self._wake_after:
             self._wake()
+
+    def _call(self, run: SlotRun) -> None:
+        """Take all attempts that may begin, and call their function once."""
+        taken: list[Running] = []
+        with contextlib.suppress(IndexError):
+            while time.monotonic() < run.good_until:
+                taken.append(run.left.popleft())
+        if taken and self._call_of is not None:
+            run.since = time.monotonic()
+            run.call = self._call_of([one.attempt for one in taken], taken[0].limit)
+            run.call.run()
 
     def _run_one(self, running: Running) -> Ended:
         try:

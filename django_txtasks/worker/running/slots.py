@@ -14,7 +14,7 @@ from django_txtasks.worker.running import attempt_stack
 from django_txtasks.worker.running.in_hand import InHand, Key
 from django_txtasks.worker.running.limits import NEVER, NO_LIMIT, TimeLimit
 from django_txtasks.worker.running.slot_pool import SlotPool
-from django_txtasks.worker.running.slot_threads import Running, SlotRun, SlotThreads
+from django_txtasks.worker.running.slot_threads import CallOf, Running, SlotRun, SlotThreads
 
 STALL_SECONDS = 0.15
 """Seconds that attempts wait for another one of their slot run, or for a slot, before they are released."""
@@ -27,6 +27,7 @@ class SlotRuns:
 
     Attributes:
         all: slot runs that are not over.
+        calls: slot runs with one call for all attempts.
         begun: the begun ones, at most one for each thread, as of ``note_begun``.
         queue: the others, in the order in which slots take them.
     """
@@ -34,18 +35,22 @@ class SlotRuns:
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self.all: set[SlotRun] = set()
+        self.calls: set[SlotRun] = set()
         self.begun: set[SlotRun] = set()
         self.queue: deque[SlotRun] = deque()
 
     def add(self, run: SlotRun) -> None:
         """Add a slot run, which waits for a slot."""
         self.all.add(run)
+        if run.is_call:
+            self.calls.add(run)
         self.queue.append(run)
 
     def remove(self, over: list[SlotRun]) -> None:
         """Remove the slot runs that are over."""
         self.all.difference_update(over)
         self.begun.difference_update(over)
+        self.calls.difference_update(over)
 
     def note_begun(self) -> None:
         """Move the slot runs that slots have taken. A slot skips a run whose attempts were all released."""
@@ -68,13 +73,35 @@ class SlotRuns:
         self.note_begun()
         return max(0, len(self.begun) + len(self.queue) - self._threads)
 
+    def limited(self) -> list[Running]:
+        """Return the running attempts that have a time limit."""
+        begun = self.now_begun()
+        return [one for run in begun for one in run.present if one.limit is not NO_LIMIT]
+
+    def running_since(self, moment: float) -> list[Attempt]:
+        """Return the running attempts that began before this time, by ``time.monotonic()``."""
+        began = [run for run in self.now_begun() if run.since <= moment]
+        return [one.attempt for run in began for one in run.present]
+
+    @property
+    def in_calls(self) -> int:
+        """Number of attempts that calls have besides their first one."""
+        sizes = [len(run.left if run.call is None else run.call.left) for run in self.calls]
+        return sum([size - 1 for size in sizes if size])
+
+    def collect_calls(self) -> Iterator[tuple[Ended, float]]:
+        """Yield the new outcomes of the calls, also of running ones, with the seconds of each."""
+        for run in self.calls:
+            if run.call is not None:
+                yield from run.call.collect()
+
     def stack_of(self, key: Key) -> str:
         """Return the stack of a running attempt as text; empty if it does not run here, or ends meanwhile."""
         for run in self.now_begun():
-            one, thread = run.running, run.thread
-            if one is not None and (one.attempt.task_id, one.attempt.number) == key:
+            thread = run.thread
+            if _runs(run, key):
                 text = attempt_stack.in_slot(key, thread)
-                return text if (run.running, run.thread) == (one, thread) else ""
+                return text if run.thread == thread and _runs(run, key) else ""
         return ""
 
     def stalled(self, now: float) -> Iterator[SlotRun]:
@@ -109,7 +136,7 @@ class Slots(SlotPool):
     of attempts that wait for a slot.
 
     Args:
-        run, wake: see ``SlotThreads``.
+        run, wake, call_of: see ``SlotThreads``.
         patience: seconds that an attempt has to end after TimedOut was raised in it.
         took: called with the name of each task and the seconds that it took.
     """
@@ -122,8 +149,9 @@ class Slots(SlotPool):
         wake: Callable[[], None],
         patience: float,
         took: Callable[[str, float], None],
+        call_of: CallOf | None = None,
     ) -> None:
-        self._threads = SlotThreads(count, run, wake)
+        self._threads = SlotThreads(count, run, wake, call_of)
         self._patience, self._took = patience, took
         self._runs = self.stacks = SlotRuns(count)
         self._too_old: list[Attempt] = []
@@ -135,6 +163,11 @@ class Slots(SlotPool):
     def running(self) -> int:
         """Number of attempts that were started and not yet collected."""
         return self._count
+
+    @property
+    def held(self) -> int:
+        """Number of attempts as of ``running``. Those of one call count as one."""
+        return self._count - self._runs.in_calls
 
     @property
     def free(self) -> int:
@@ -165,9 +198,7 @@ class Slots(SlotPool):
         return {(one.task_id, one.number) for one in [*attempts, *self.in_hand.kept_back]}
 
     def running_since(self, moment: float) -> list[Attempt]:
-        """Return the running attempts that began before this time, by ``time.monotonic()``."""
-        began = [one.running for one in self._runs.now_begun() if one.since <= moment]
-        return [one.attempt for one in began if one is not None]
+        return self._runs.running_since(moment)
 
     def start(self, attempts: list[Attempt], good_until: float = NEVER) -> None:
         """Give attempts to one slot, which runs them one after the other.
@@ -175,15 +206,19 @@ class Slots(SlotPool):
         Args:
             good_until: time by ``time.monotonic()`` after which no attempt begins, because the claims are too old.
         """
-        left: deque[Running] = deque()
-        for attempt in attempts:
-            limit = NO_LIMIT if attempt.timeout is None else TimeLimit(attempt.timeout)
-            left.append(Running(attempt, limit))
+        self._start(SlotRun(attempts, _left(attempts), good_until))
+
+    def start_call(self, attempts: list[Attempt], good_until: float = NEVER) -> None:
+        """Give attempts with the same timeout to one slot, which calls their function once."""
+        left = _left(attempts, limit=_limit_of(attempts[0]))
+        self._start(SlotRun(attempts, left, good_until, is_call=True))
+
+    def _start(self, run: SlotRun) -> None:
+        for attempt in run.attempts:
             self.in_hand.attempts[attempt.task_id.int] = attempt
             if attempt.timeout is not None:
                 self._timeouts[attempt.timeout] += 1
-        run = SlotRun(attempts, left, good_until)
-        self._count += len(attempts)
+        self._count += len(run.attempts)
         self._runs.add(run)
         self._threads.put(run)
 
@@ -206,7 +241,7 @@ class Slots(SlotPool):
     def enforce_limits(self) -> list[Running]:
         """Raise TimedOut in attempts whose time is over. Return the attempts that did not end by it."""
         now = time.monotonic()
-        limited = self._limited()
+        limited = self._runs.limited()
         for running in limited:
             running.limit.enforce(now)
         return [one for one in limited if one.limit.overrun(self._patience, now)]
@@ -214,7 +249,7 @@ class Slots(SlotPool):
     @property
     def next_look(self) -> float:
         """Time of the next call of ``enforce_limits`` or ``release``, by ``time.monotonic()``."""
-        looks = [one.limit.next(self._patience) for one in self._limited()]
+        looks = [one.limit.next(self._patience) for one in self._runs.limited()]
         if self._timeouts:  # of an attempt that begins while the loop waits
             looks.append(time.monotonic() + min(self._timeouts))
         return min([*looks, *self._runs.stall_times()], default=NEVER)
@@ -229,28 +264,34 @@ class Slots(SlotPool):
             self._forget(one.attempt)
             self._took(one.attempt.task_name, seconds)
             collected.append(timed)
+        for timed in self._runs.collect_calls():
+            self._forget(timed[0].attempt)
+            collected.append(timed)
         self._runs.remove(over)
-        for run in over:
-            if run.left:
-                self._too_old += _emptied(run.left)
+        self._too_old += [one for run in over if run.left for one in _emptied(run.left)]
         return self.without_times(collected)
 
     def close(self) -> None:
         """End the threads, which must be idle."""
         self._threads.close()
 
-    def _limited(self) -> list[Running]:
-        """Return the running attempts that have a time limit."""
-        now_running = [run.running for run in self._runs.now_begun()]
-        return [one for one in now_running if one is not None and one.limit is not NO_LIMIT]
-
     def _forget(self, attempt: Attempt) -> None:
         self._count -= 1
         self.in_hand.attempts.pop(attempt.task_id.int, None)
         if attempt.timeout is not None:
-            self._timeouts[attempt.timeout] -= 1
-            if not self._timeouts[attempt.timeout]:
-                del self._timeouts[attempt.timeout]
+            self._timeouts -= Counter([attempt.timeout])
+
+
+def _left(attempts: list[Attempt], *, limit: TimeLimit | None = None) -> deque[Running]:
+    return deque([Running(one, limit or _limit_of(one)) for one in attempts])
+
+
+def _limit_of(attempt: Attempt) -> TimeLimit:
+    return NO_LIMIT if attempt.timeout is None else TimeLimit(attempt.timeout)
+
+
+def _runs(run: SlotRun, key: Key) -> bool:
+    return any((one.attempt.task_id, one.attempt.number) == key for one in run.present)
 
 
 def _emptied(left: deque[Running]) -> list[Attempt]:

@@ -1,0 +1,224 @@
+"""One call of a function with many tasks: a slot makes it, and the loop collects the outcome of each task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextvars import Context, copy_context
+from functools import partial
+from typing import Any, NamedTuple
+
+from django_txtasks import tracing
+from django_txtasks.declarations import registry
+from django_txtasks.exceptions import TimedOut, meant
+from django_txtasks.items import (
+    Item,
+    Mark,
+    end,
+    outcome_of,
+    refuse_value,
+    set_outcome,
+    tell_late_error,
+)
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.signals import attempt_starting, last_lines, tracebacks
+from django_txtasks.signals.logs import current
+from django_txtasks.worker.running import task_threads
+from django_txtasks.worker.running.attempt_context import context_of_attempt
+from django_txtasks.worker.running.connections import (
+    after_attempt,
+    before_attempt,
+    have_session,
+    note_states,
+)
+from django_txtasks.worker.running.forked_task import (
+    call_in_this_process,
+    end_child,
+    forks_of_process,
+)
+from django_txtasks.worker.running.limits import TimeLimit
+from django_txtasks.worker.running.runner import Runner, arguments_of, buried, end_trace, failed
+
+
+class AttemptEnd(NamedTuple):
+    """The end of one attempt of a call, with its time by ``time.monotonic()``."""
+
+    ended: Ended
+    at: float
+
+
+class _Begun(NamedTuple):
+    """One attempt of a call, with its tracers, which have a context of their own."""
+
+    attempt: Attempt
+    context: Context
+    traced: tracing.TracedRun | None
+
+    @classmethod
+    def begin(cls, attempt: Attempt) -> _Begun:
+        """Let the tracers surround this attempt in a copy of the context of the call."""
+        context = copy_context()
+        traced = context.run(tracing.begin, attempt)
+        if traced is not None:
+            attempt = attempt._replace(headers=traced.headers)
+        return cls(attempt, context, traced)
+
+    def end(self, ended: Ended) -> None:
+        """Tell the tracers how the attempt has ended."""
+        if self.traced is not None:
+            self.context.run(end_trace, self.traced, ended)
+
+
+class ManyCall:
+    """A call with several attempts, each of which ends on its own, before or after the others.
+
+    Args:
+        limit: the time limit of the call.
+
+    Attributes:
+        left: the items that the loop has not collected. Only the loop uses it.
+    """
+
+    def __init__(self, runner: Runner, attempts: Sequence[Attempt], limit: TimeLimit) -> None:
+        self._runner, self.limit = runner, limit
+        self._first = attempts[0]
+        self._items: list[Item[Any]] = [
+            Item(
+                None,
+                one,
+                alias=runner.alias,
+                requests=runner.requests,
+                ended=partial(self._outcome, one),
+            )
+            for one in attempts
+        ]
+        self._begun: dict[int, _Begun] = {}
+        self.left = self._items
+        self._since = time.monotonic()
+
+    # -- the loop ---------------------------------------------------------------------------------
+
+    @property
+    def attempts_left(self) -> list[Attempt]:
+        """The attempts that the loop has not collected."""
+        return [item._attempt for item in self.left]
+
+    def collect(self) -> list[tuple[Ended, float]]:
+        """Return the outcomes since the last call, each with an equal part of the time since the one before."""
+        outcomes: list[AttemptEnd | None] = [outcome_of(item) for item in self.left]
+        new = [one for one in outcomes if one is not None]
+        if not new:
+            return []
+        pairs = zip(self.left, outcomes, strict=True)
+        self.left = [item for item, outcome in pairs if outcome is None]
+        until = max(one.at for one in new)
+        seconds = max(0.0, until - self._since) / len(new)
+        self._since = until
+        return [(one.ended, seconds) for one in new]
+
+    # -- the slot ---------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Call the function. Never raises: each error is in the outcomes, and each item has one at the end."""
+        try:
+            context, forks = context_of_attempt(), forks_of_process()
+            context.run(self._run)
+            if forks_of_process() != forks:  # as in ``Runner.run``
+                end_child()
+        except (
+            BaseException
+        ) as error:  # otherwise the thread would end, and the rows stay claimed for ever
+            self._bury(error)
+
+    def _run(self) -> None:
+        current.set({**self._first.facts, "tasks": len(self._items)})
+        for item in self._items:
+            last_lines.begin(item.task_id, item.attempt)
+        mark = Mark()
+        try:
+            self._call()
+        except BaseException as error:
+            if type(error) is TimedOut:  # it was raised from outside, so it has no text
+                error = self.limit.error().with_traceback(error.__traceback__)
+            mark = Mark(error=error)
+        self._end(mark)
+        self._clean_up()
+
+    def _call(self) -> None:
+        before_attempt(self._runner.note_session_of)
+        items = [item for item in self._items if self._begins(item)]
+        if attempt_starting.receivers:
+            note_states()
+        if not items:
+            return
+        have_session(self._runner.alias, wanted=False)
+        function = registry.get(self._first.task_name).function
+        with self.limit:
+            value = call_in_this_process(partial(function, items))
+        refuse_value(self._first.task_name, value)
+
+    def _begins(self, item: Item[Any]) -> bool:
+        """Give an item its value. Return False if its row does not fit: then it has an outcome."""
+        attempt, runner = item._attempt, self._runner
+        self._begun[item.task_id.int] = _Begun.begin(attempt)
+        declaration = registry.get(attempt.task_name)
+        try:
+            if attempt_starting.receivers:
+                attempt_starting.send(sender=None, **attempt.facts)
+            args, kwargs = arguments_of(
+                declaration, attempt, runner.alias, runner.requests, runner.notes
+            )
+            item.value = _value(*args, **kwargs)
+        except BaseException as error:
+            end(item, Mark(error=error))
+            return False
+        return True
+
+    def _outcome(self, attempt: Attempt, mark: Mark) -> AttemptEnd:
+        """Return the outcome for the mark of an attempt."""
+        begun = self._begun.get(attempt.task_id.int)
+        if begun is not None:
+            attempt = begun.attempt
+        ended = Ended(attempt=attempt, arrow=Arrow.FINISH, result=mark.result)
+        if mark.error is not None:
+            ended = failed(attempt, meant(mark.error), self._runner.config)
+            tracebacks.forget_locals(mark.error)
+        if ended.error and "log" not in ended.error:
+            lines = last_lines.entry(self._first.task_id, self._first.number)
+            ended = ended._replace(error={**ended.error, **lines})
+        context = None if begun is None else begun.context
+        return AttemptEnd(ended._replace(context=context), time.monotonic())
+
+    def _end(self, mark: Mark) -> None:
+        """Give the items that have no outcome this one; log an error that is no item's."""
+        left = [item for item in self._items if outcome_of(item) is None]
+        if mark.error is not None and not left:
+            tell_late_error(self._first.task_name, len(self._items), mark.error)
+        for item in left:
+            end(item, mark)
+
+    def _bury(self, error: BaseException) -> None:
+        for item in self._items:
+            outcome = AttemptEnd(buried(item._attempt, error), time.monotonic())
+            set_outcome(item, outcome)
+        tracebacks.forget_locals(error)
+
+    def _clean_up(self) -> None:
+        """Leave nothing of the call in this thread, as after an attempt."""
+        ends = [outcome_of(item).ended for item in self._items]
+        for ended in ends:
+            attempt = ended.attempt
+            if (begun := self._begun.get(attempt.task_id.int)) is not None:
+                begun.end(ended)
+            last_lines.end(attempt.task_id, attempt.number)
+        raised = [
+            one for one in ends if one.exception is not None
+        ]  # a Retry or Snooze is no failure
+        error = raised[0].exception if raised else None
+        after_attempt(failed=any(one.error for one in raised), error=error)
+        for ended in ends:
+            task_threads.end_of(ended.attempt.task_id, ended.attempt.number)
+
+
+def _value(value: Any, /) -> Any:
+    return value

@@ -1,0 +1,573 @@
+"""Functions of many tasks: one call gets up to n tasks, and each has an outcome of its own."""
+
+import threading
+import time
+import uuid
+
+import helpers
+import pytest
+from probe import many, tasks
+from probe.many import CALLS, DOOR, PLAYS
+
+from django_txtasks import (
+    Reject,
+    batch,
+    enqueue_many,
+    signals,
+    task,
+    tracing,
+)
+from django_txtasks.conf import get_config
+from django_txtasks.declarations import registry
+from django_txtasks.exceptions import (
+    InvalidArguments,
+    InvalidDeclaration,
+    ItemEnded,
+    TaskCancelled,
+    TimedOut,
+)
+from django_txtasks.items import set_outcome
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.turn import Capacity
+from django_txtasks.models import FinishedTask, Outcome, Status, Task
+from django_txtasks.signals.logs import current
+from django_txtasks.testing import run_due_tasks
+from django_txtasks.worker.running.limits import NO_LIMIT
+from django_txtasks.worker.running.many_call import AttemptEnd, ManyCall
+from django_txtasks.worker.running.many_claims import ManyClaims
+from django_txtasks.worker.running.prefetch import CLAIM_BYTES, CLAIM_TASKS
+from django_txtasks.worker.running.runner import Runner
+from django_txtasks.worker.running.slots import Slots
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+
+@pytest.fixture(autouse=True)
+def of_this_test():
+    """Each test begins with a closed door and no calls."""
+    for one in (CALLS, PLAYS):
+        one.clear()
+    DOOR.clear()
+    yield
+    DOOR.set()
+
+
+def enqueue_together(function, values):
+    """Enqueue tasks while an earlier one of the function holds the only slot, so that one call gets them."""
+    function.enqueue("door")
+    helpers.wait_until(lambda: ["door"] in CALLS)
+    handles = enqueue_many((function, [value]) for value in values)
+    DOOR.set()
+    return handles
+
+
+def played(play, values):
+    """Let one call of ``play`` get tasks with these values; return their handles."""
+    PLAYS.append(play)
+    return enqueue_together(many.play, values)
+
+
+def ended(*handles):
+    """Return the finished rows of these tasks, when there are any."""
+    return [helpers.wait_until(lambda one=one: helpers.finished(one.id)) for one in handles]
+
+
+def failed(handle):
+    """Return the row of a task when it has an error."""
+    return helpers.wait_until(lambda: (one := helpers.row(handle.id)) and one.errors and one)
+
+
+# ---- the call
+
+
+@pytest.mark.smoke
+def test_one_call_gets_all_due_tasks_and_each_has_its_own_result():
+    with helpers.working(threads=1):
+        handles = enqueue_together(many.index, [{"result": number} for number in range(30)])
+        rows = ended(*handles)
+    assert [one.result for one in rows] == [*range(30)]
+    assert [len(one) for one in CALLS] == [1, 30]
+    assert [one["result"] for one in CALLS[1]] == [*range(30)]
+
+
+@pytest.mark.smoke
+def test_of_a_hundred_tasks_three_fail_and_each_of_them_in_its_own_way():
+    values = [f"{number}" for number in range(100)]
+    values[10], values[20], values[30] = (
+        {"raise": "ValueError"},
+        {"raise": "Reject"},
+        {"raise": "Snooze"},
+    )
+    with helpers.working(threads=1):
+        handles = enqueue_together(many.index, values)
+        helpers.wait_until(lambda: FinishedTask.objects.count() == 98)
+        tried, dead, snoozed = (helpers.row(handles[place].id) for place in (10, 20, 30))
+        helpers.wait_until(lambda: helpers.row(handles[30].id).snoozes)
+    assert [len(one) for one in CALLS] == [1, 100]
+    assert (tried.status, tried.failures) == (Status.PENDING, 1)
+    assert "in act" in tried.errors[0]["traceback"]
+    assert (dead.status, dead.failures) == (Status.DEAD, 1)
+    assert (snoozed.failures, snoozed.errors) == (0, [])
+    assert helpers.runs() == 98
+
+
+def test_a_call_is_never_larger_than_the_function_says():
+    with helpers.working(threads=1):
+        enqueue_together(many.mail, range(12))
+        helpers.wait_until(lambda: FinishedTask.objects.count() == 13)
+    assert sorted(len(one) for one in CALLS) == [1, 2, 5, 5]
+
+
+def test_what_the_function_does_not_mark_has_finished_when_it_returns():
+    def play(items):
+        items[0].fail(Reject("no"))
+
+    with helpers.working(threads=1):
+        first, *others = played(play, range(3))
+        ended(*others)
+        assert helpers.row(first.id).status == Status.DEAD
+
+
+def test_an_error_of_the_function_is_one_of_the_unmarked_tasks_alone():
+    def play(items):
+        items[0].finish("sent")
+        items[1].fail(Reject("no such address"))
+        raise ConnectionError("the server is away")
+
+    with helpers.working(threads=1):
+        sent, rejected, left = played(play, range(3))
+        assert ended(sent)[0].result == "sent"
+        assert failed(rejected).errors[0]["type"] == "Reject"
+        assert failed(left).errors[0]["type"] == "ConnectionError"
+        assert (helpers.row(left.id).failures, helpers.row(left.id).status) == (1, Status.PENDING)
+
+
+def test_an_error_after_all_marks_fails_no_task_and_is_logged():
+    told = []
+
+    def note(**facts):
+        told.append((facts["task"], facts["count"], facts["error"]))
+
+    def play(items):
+        for item in items:
+            item.finish()
+        raise ConnectionError("the goodbye failed")
+
+    signals.call_failed_late.connect(note)
+    try:
+        with helpers.working(threads=1):
+            ended(*played(play, range(3)))
+            many.play.enqueue(9)  # alone
+            helpers.wait_until(lambda: len(told) == 2)
+    finally:
+        signals.call_failed_late.disconnect(note)
+    error = "ConnectionError: the goodbye failed"
+    assert told == [("probe.many.play", count, error) for count in (3, 1)]
+
+
+def test_the_first_mark_counts_and_a_second_one_is_an_error():
+    def play(items):
+        items[0].finish(1)
+        with pytest.raises(ItemEnded, match="has an outcome already"):
+            items[0].fail(ValueError())
+        with pytest.raises(ItemEnded), items[0]:
+            many.DONE.append("never")
+        with pytest.raises(InvalidArguments):
+            items[1].finish(object())
+        with pytest.raises(TypeError, match="use an exception"):
+            items[1].fail("text")
+        items[1].finish(2)
+        many.DONE.append(items[0])
+
+    many.DONE.clear()
+    with helpers.working(threads=1):
+        assert [one.result for one in ended(*played(play, range(2)))] == [1, 2]
+    with pytest.raises(ItemEnded):  # the call is over
+        many.DONE[0].finish(3)
+    assert len(many.DONE) == 1
+
+
+def test_an_error_in_a_block_whose_item_has_an_outcome_is_not_swallowed():
+    def play(items):
+        with items[0]:
+            items[0].finish()
+            raise ValueError("after the mark")
+
+    with helpers.working(threads=1):
+        done, left = played(play, range(2))
+        ended(done)
+        assert failed(left).errors[0]["message"] == "after the mark"
+
+
+def test_threads_of_the_function_may_mark_items():
+    def play(items):
+        threads = [threading.Thread(target=one.finish, args=[one.value]) for one in items]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    with helpers.working(threads=1):
+        assert [one.result for one in ended(*played(play, range(20)))] == [*range(20)]
+
+
+def test_a_returned_value_such_as_a_generator_is_no_success():
+    def play(items):
+        items[0].finish()
+        return (item for item in items)
+
+    with helpers.working(threads=1):
+        first, second = played(play, range(2))
+        ended(first)
+        assert "returned a generator" in failed(second).errors[0]["message"]
+
+
+def test_a_mark_is_recorded_while_the_call_goes_on():
+    """Otherwise a killed worker would repeat what was done long before."""
+    goes_on = threading.Event()
+
+    def play(items):
+        items[0].finish()
+        goes_on.wait(60)
+
+    with helpers.working(threads=1) as worker:
+        first, second = played(play, range(2))
+        ended(first)
+        assert helpers.row(second.id).status == Status.CLAIMED
+        assert worker.slots.running == 1
+        goes_on.set()
+        ended(second)
+
+
+# ---- rows that fit no call
+
+
+def test_a_row_with_other_arguments_waits_and_the_others_of_its_call_run():
+    with helpers.working(threads=1):
+        many.index.enqueue("door")
+        helpers.wait_until(lambda: CALLS)
+        odd, unreadable, good = (many.index.enqueue(one) for one in ("a", "b", "c"))
+        Task.objects.filter(pk=odd.id).update(args=["a", "more"])
+        Task.objects.filter(pk=unreadable.id).update(args={"no": "list"})
+        DOOR.set()
+        ended(good)
+        assert failed(odd).errors[0]["type"] == "ArgumentsDoNotFit"
+        assert failed(unreadable).errors[0]["type"] == "InvalidArguments"
+    assert (helpers.row(odd.id).failures, helpers.row(unreadable.id).failures) == (0, 1)
+    assert CALLS == [["door"], ["c"]]
+
+
+def test_a_receiver_that_refuses_one_attempt_fails_that_one():
+    refused = []
+
+    def refuse(task_id, **facts):
+        if task_id in refused:
+            raise LookupError("no such tenant")
+
+    signals.attempt_starting.connect(refuse)
+    try:
+        with helpers.working(threads=1):
+            many.index.enqueue("door")
+            helpers.wait_until(lambda: CALLS)
+            bad, good = many.index.enqueue("bad"), many.index.enqueue("good")
+            refused.append(bad.id)
+            DOOR.set()
+            ended(good)
+            assert failed(bad).errors[0]["type"] == "LookupError"
+    finally:
+        signals.attempt_starting.disconnect(refuse)
+
+
+def test_enqueue_refuses_other_arguments():
+    for args, kwargs in (((), {}), ((1, 2), {}), ((), {"value": 1})):
+        with pytest.raises(InvalidArguments, match="cannot be called like that"):
+            many.index.enqueue(*args, **kwargs)
+
+
+# ---- one task must not harm another
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_poison_task_dies_alone_because_a_last_attempt_is_a_call_of_its_own():
+    with helpers.working(threads=1):
+        *others, poison = enqueue_together(many.mail, [1, 2, 3, 4, "poison"])
+        ended(*others)
+        helpers.wait_until(lambda: helpers.row(poison.id).status == Status.DEAD)
+    assert helpers.row(poison.id).failures == 3
+    assert ["poison"] in CALLS
+    assert all(one.failures < 3 for one in ended(*others))
+    assert [helpers.runs(f"{number}") for number in (1, 2, 3, 4)] == [1] * 4
+
+
+def test_tasks_of_a_lane_run_alone(txtasks):
+    txtasks(lanes={"mail": {"weight": 1}})
+    with helpers.working(threads=1):
+        enqueue_together(many.index.using(lane="mail"), ["a", "b"])
+        helpers.wait_until(lambda: FinishedTask.objects.count() == 3)
+    assert CALLS[1:] == [["a"], ["b"]]
+
+
+def test_tasks_with_another_timeout_are_another_call():
+    with helpers.working(threads=1):
+        many.index.enqueue("door")
+        helpers.wait_until(lambda: CALLS)
+        for value, timeout in (("a", 50), ("b", 60), ("c", 50), ("d", 60)):
+            many.index.using(timeout=timeout).enqueue(value)
+        DOOR.set()
+        helpers.wait_until(lambda: FinishedTask.objects.count() == 5)
+    assert CALLS[1:] == [["a", "c"], ["b", "d"]]
+
+
+def test_a_timeout_ends_the_call_for_the_unmarked_tasks():
+    def play(items):
+        items[0].finish("sent")
+        with items[1]:
+            while True:
+                time.sleep(0.01)
+
+    PLAYS.append(play)
+    with helpers.working(threads=1):
+        many.play.enqueue("door")
+        helpers.wait_until(lambda: CALLS)
+        first, second, third = (many.play.using(timeout=0.5).enqueue(one) for one in range(3))
+        DOOR.set()
+        assert ended(first)[0].result == "sent"
+        for one in (second, third):
+            assert failed(one).errors[0]["type"] == TimedOut.__name__
+            assert "timeout of 0.5 s" in helpers.row(one.id).errors[0]["message"]
+
+
+def test_the_cancel_of_one_task_stops_no_other():
+    def play(items):
+        helpers.wait_until(lambda: items[1].cancelled)
+        many.DONE.extend(item.cancelled for item in items)
+        with items[1]:
+            raise TaskCancelled
+
+    many.DONE.clear()
+    with helpers.working(threads=1):
+        handles = played(play, range(3))
+        helpers.wait_until(lambda: len(CALLS) == 2)
+        handles[1].cancel()
+        rows = ended(*handles)
+    assert many.DONE == [False, True, False]
+    outcomes = [one.outcome for one in rows]
+    assert outcomes == [Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.SUCCEEDED]
+
+
+def test_a_task_that_does_not_end_after_its_timeout_is_named_with_the_others_of_its_call():
+    """Only a new process frees the slot, and each of these tasks gets the failure."""
+    goes_on, call_of = threading.Event(), []
+
+    class Call:
+        def __init__(self, attempts, limit):
+            self.left = self.attempts_left = list(attempts)
+            self.limit = limit
+            call_of.append(self)
+
+        def run(self):
+            with self.limit:
+                try:
+                    goes_on.wait(60)
+                except TimedOut:
+                    goes_on.wait(60)
+
+        def collect(self):
+            return []
+
+    slots = Slots(1, run=None, wake=bool, patience=0.0, took=None, call_of=Call)
+    attempts = [Attempt(uuid.uuid4(), 1, uuid.uuid4(), timeout=0.01) for _ in range(3)]
+    slots.start_call(attempts)
+    stuck = helpers.wait_until(slots.enforce_limits)
+    assert [one.attempt for one in stuck] == attempts
+    assert slots.running_since(time.monotonic()) == attempts
+    assert (slots.running, slots.held) == (3, 1)
+    goes_on.set()
+    slots.close()
+
+
+# ---- what goes with each row
+
+
+def test_batches_hooks_and_keys_are_those_of_each_row():
+    with helpers.working(threads=1):
+        many.index.enqueue("door")
+        helpers.wait_until(lambda: CALLS)
+        with batch(name="products") as members:
+            many.index.using(on_success=many.mail.with_result()).enqueue({"result": "r"})
+            many.index.enqueue({"raise": "Reject"})
+        twins = [many.index.using(unique_key="k").enqueue(f"twin {n}") for n in range(3)]
+        DOOR.set()
+        helpers.wait_until(lambda: ["r"] in CALLS)
+        outcomes = sorted(one.outcome for one in ended(*twins))
+    assert outcomes == [Outcome.MERGED, Outcome.MERGED, Outcome.SUCCEEDED]
+    assert members.status().failed == 1
+
+
+def test_log_lines_inside_a_block_belong_to_its_item():
+    def play(items):
+        many.DONE.append(current.get())
+        for item in items:
+            with item:
+                many.DONE.append(current.get()["task_id"])
+
+    many.DONE.clear()
+    with helpers.working(threads=1):
+        handles = played(play, range(2))
+        ended(*handles)
+    of_call, *of_items = many.DONE
+    assert of_items == [one.id for one in handles]
+    assert (of_call["task_id"], of_call["tasks"]) == (handles[0].id, 2)
+
+
+def test_each_task_has_a_trace_of_its_own():
+    from test_tracing import Noting
+
+    tracing.add_tracer(noting := Noting())
+    try:
+        with helpers.working(threads=1):
+            good, bad = enqueue_together(many.index, ["good", {"raise": "Reject"}])
+            ended(good)
+            helpers.wait_until(lambda: len(noting.runs) == 3)
+    finally:
+        tracing.tracers.clear()
+    outcomes = {one.task_id: one.outcome for one in noting.runs}
+    assert (outcomes[good.id], outcomes[bad.id]) == ("finish", "bury")
+
+
+@pytest.mark.once
+def test_the_time_of_a_call_is_divided_among_its_tasks():
+    """Otherwise a hundred tasks in one second would count as a hundred seconds of a thread."""
+    call = ManyCall(Runner("default", get_config(), bool), [attempt() for _ in range(4)], NO_LIMIT)
+    items, began = call.left, call._since
+    for item, seconds in ((items[2], 2.0), (items[0], 3.0)):
+        set_outcome(item, AttemptEnd(Ended(item._attempt, Arrow.FINISH), began + seconds))
+    assert [(one.attempt, seconds) for one, seconds in call.collect()] == [
+        (items[0]._attempt, 1.5),
+        (items[2]._attempt, 1.5),
+    ]
+    assert (call.collect(), call.attempts_left) == ([], [items[1]._attempt, items[3]._attempt])
+    set_outcome(items[3], AttemptEnd(Ended(items[3]._attempt, Arrow.FINISH), began + 7.0))
+    assert [seconds for _, seconds in call.collect()] == [4.0]
+
+
+@pytest.mark.once
+def test_a_direct_call_and_run_due_tasks_call_with_one_item():
+    assert many.index({"result": 5}) == 5
+    with pytest.raises(Reject):
+        many.index({"raise": "Reject"})
+    handle = many.index.enqueue({"result": [1]})
+    (ran,) = run_due_tasks()
+    assert (ran.task_id, ran.status, ran.result) == (handle.id, "succeeded", [1])
+    many.index.enqueue({"raise": "ValueError"})
+    with pytest.raises(ValueError, match="no such product"):
+        run_due_tasks()
+
+
+# ---- declaring
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"many": 1}, "from 2 to 500"),
+        ({"many": 501}, "from 2 to 500"),
+        ({"many": True}, "from 2 to 500"),
+        ({"idempotent": False}, "no idempotent=True"),
+        ({"atomic": True}, "cannot commit for some tasks"),
+        ({"takes_context": True}, "each item has its own"),
+        ({"interruptible": True}, "item.cancelled"),
+        ({"compensate": tasks.note}, "compensate="),
+        ({"lane": "mail"}, "lane="),
+        ({"max_attempts": 1}, "max_attempts=1"),
+        ({"max_crashes": 1}, "max_crashes=1"),
+    ],
+)
+def test_what_a_call_of_many_cannot_keep_is_refused(options, why):
+    def function(items): ...
+
+    function.__qualname__, function.__module__ = "function", "probe.nowhere"
+    with pytest.raises(InvalidDeclaration, match=why):
+        task(**{"many": 10, "idempotent": True, **options})(function)
+    assert registry.find("probe.nowhere.function") is None
+
+
+@pytest.mark.once
+def test_async_and_generator_functions_are_refused():
+    async def one(items): ...
+
+    def other(items):
+        yield
+
+    for function, why in ((one, "is async"), (other, "is a generator function")):
+        function.__qualname__, function.__module__ = function.__name__, "probe.nowhere"
+        with pytest.raises(InvalidDeclaration, match=why):
+            task(many=10, idempotent=True)(function)
+
+
+# ---- how many are claimed
+
+
+def attempt(function=many.index, *, args="[1]", may_share=True, failures=0):
+    name = getattr(function, "declaration", function)
+    name = getattr(name, "name", name)
+    return Attempt(
+        uuid.uuid4(), 1, uuid.uuid4(), name, args=args, may_share=may_share, failures=failures, max_attempts=5
+    )  # fmt: skip
+
+
+@pytest.mark.once
+def test_a_worker_without_such_functions_decides_nothing():
+    claims, claimed = ManyClaims(["probe.tasks.note", "no.such"]), [attempt(), attempt()]
+    claims.learn(claimed, frozenset())
+    assert not claims.are_next
+    runs = claims.runs(claimed, lambda attempts: [[one] for one in attempts])
+    assert [*runs] == [([one], False) for one in claimed]
+
+
+@pytest.mark.once
+def test_each_free_slot_gets_a_full_call_once_such_tasks_were_claimed():
+    claims, room = ManyClaims(["probe.many.index", "probe.many.mail"]), Capacity(4, 7)
+    assert claims.widened(room) == room
+    claims.learn([attempt()], frozenset())
+    names = frozenset({"probe.many.index"})
+    assert claims.widened(room) == Capacity(4, 396, short_names=names)
+    assert claims.widened(Capacity(0, 7)) == Capacity(0, 7)
+    assert claims.widened(Capacity(20)).prefetch == CLAIM_TASKS
+    claims.learn([attempt(many.mail)], frozenset())
+    assert claims.widened(room).width == 20
+
+
+@pytest.mark.once
+def test_claims_of_large_arguments_are_smaller():
+    claims = ManyClaims(["probe.many.index"])
+    claims.learn([attempt(args=f'["{"x" * (CLAIM_BYTES // 4)}"]')], frozenset())
+    assert claims.widened(Capacity(4)).prefetch == 3
+
+
+@pytest.mark.once
+def test_short_tasks_and_such_calls_take_turns():
+    claims, short = ManyClaims(["probe.many.index"]), frozenset({"short"})
+    mixed = [attempt("short"), attempt()]
+    claims.learn(mixed, short)
+    assert claims.are_next
+    claims.learn(mixed, short)
+    assert not claims.are_next
+    claims.learn(mixed, short)
+    assert claims.are_next
+    claims.learn([attempt(failures=4)], short)  # at its last attempt it is called alone
+    assert not claims.are_next
+
+
+@pytest.mark.once
+def test_calls_are_of_one_function_and_in_the_order_of_the_claim():
+    claims = ManyClaims(["probe.many.index", "probe.many.mail"])
+    claimed = [
+        attempt("short"), attempt(), attempt(many.mail), attempt(may_share=False), attempt(),
+        attempt(failures=4), *(attempt(many.mail) for _ in range(5)),
+    ]  # fmt: skip
+    parts = claims.parts(claimed)
+    places = [[claimed.index(one) for one in part.attempts] for part in parts]
+    assert places == [[0, 3, 5], [1, 4], [2, 6, 7, 8, 9], [10]]
+    assert [part.is_call for part in parts] == [False, True, True, True]
