@@ -43,8 +43,9 @@ pytestmark = pytest.mark.usefixtures("rows")
 
 
 @pytest.fixture(autouse=True)
-def of_this_test():
-    """Each test begins with a closed door and no calls."""
+def of_this_test(txtasks):
+    """Each test begins with a closed door and no calls, and no failed task comes again meanwhile."""
+    txtasks(retry_base=3600, retry_ceiling=3600, poll_interval=0.1)
     for one in (CALLS, PLAYS):
         one.clear()
     DOOR.clear()
@@ -287,8 +288,7 @@ def test_enqueue_refuses_other_arguments():
 # ---- one task must not harm another
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_poison_task_dies_alone_because_a_last_attempt_is_a_call_of_its_own():
+def test_a_poison_task_dies_alone_because_a_last_attempt_is_a_call_of_its_own(quick):
     with helpers.working(threads=1):
         *others, poison = enqueue_together(many.mail, [1, 2, 3, 4, "poison"])
         ended(*others)

@@ -10,6 +10,14 @@ from django_txtasks import TaskContext, task
 
 if os.environ.get("BENCHMARK_WAITS"):
     from bench import waits  # noqa: F401 -- a worker finds tasks in modules called tasks
+if os.environ.get("BENCHMARK_MANY"):
+    from bench.many import (  # noqa: F401
+        index_but_three,
+        index_many,
+        index_one,
+        mail_many,
+        mail_one,
+    )
 
 
 @task(idempotent=True)

@@ -69,7 +69,7 @@ class SlotPool(Protocol):
 
     @property
     def held(self) -> int:
-        """Number of attempts as of ``running``. Those of one call count as one."""
+        """Number of attempts as of ``running``, where all attempts of one call count as one."""
         return self.running
 
     @property

@@ -166,7 +166,7 @@ class Slots(SlotPool):
 
     @property
     def held(self) -> int:
-        """Number of attempts as of ``running``. Those of one call count as one."""
+        """Number of attempts as of ``running``, where all attempts of one call count as one."""
         return self._count - self._runs.in_calls
 
     @property
@@ -257,10 +257,9 @@ class Slots(SlotPool):
     def collect(self) -> list[Ended]:
         """Return the outcomes since the last call."""
         collected: list[tuple[Ended, float]] = []
-        threads = self._threads
-        over = [threads.over.popleft() for _ in range(len(threads.over))]
-        while threads.ended:
-            one, seconds = timed = threads.ended.popleft()
+        over = [self._threads.over.popleft() for _ in range(len(self._threads.over))]
+        while self._threads.ended:
+            one, seconds = timed = self._threads.ended.popleft()
             self._forget(one.attempt)
             self._took(one.attempt.task_name, seconds)
             collected.append(timed)
