@@ -684,7 +684,7 @@ class Wait(models.Model):
         help_text=_("the wait ends at a time; otherwise it needs a value")
     )
     until = Moment(null=True, help_text=_("empty = no time limit"))
-    value = models.TextField(  # noqa: DJ001 -- NULL where there is none
+    value = models.TextField(  # noqa: DJ001 -- NULL = no value
         null=True, help_text=_("JSON text, returned unchanged; empty = no value has arrived")
     )
     ended_at = Moment(

@@ -218,8 +218,12 @@ MUTANTS = [
     Mutant("hand over: one bad row keeps no other back", "hand_over/asking.py",
            {"    if answers.broken:\n": "    if False:\n"},
            "test_hand_over.py::test_one_row_that_breaks_the_call_keeps_no_other_row_back"),
+    Mutant("hand over: rows that were postponed go apart", "hand_over/asking.py",
+           {"for row in rows if bool(row.snoozes) is is_again]": "for row in rows if not is_again]"},
+           "test_hand_over.py::test_a_row_that_broke_a_call_before_breaks_none_with_other_rows"),
     Mutant("hand over: an ordered queue stops", "hand_over/asking.py",
-           {"return _in_order(rows, answers) if ordered else answers": "return answers"},
+           {"return _in_order(rows, _answers(target, rows, until, ordered=True))":
+            "return _answers(target, rows, until, ordered=True)"},
            "test_hand_over.py::test_an_ordered_queue_stops_at_the_first_row_that_does_not_go"),
     Mutant("hand over: one drain of an ordered queue", "hand_over/statements.py",
            {'LOCK_FIRST = SEE_DUE + "{lock}"': 'LOCK_FIRST = SEE_DUE + "{skip_locked}"'},

@@ -157,6 +157,17 @@ def test_one_row_that_breaks_the_call_keeps_no_other_row_back():
     assert waiting.status == "pending" and "odd" in waiting.errors[-1]["message"]
 
 
+def test_a_row_that_broke_a_call_before_breaks_none_with_other_rows():
+    relay.answers["billing.lost"] = KeyError("odd")
+    bad = enqueue_task(lost, 1)
+    handing.hand_over()
+    relay.got.clear()
+    Task.objects.filter(pk=bad.id).update(run_after=Task.objects.get().enqueued_at)
+    good = {enqueue_task(paid, number).id for number in range(5)}
+    handing.hand_over()
+    assert [{row.id for row in rows} for rows in relay.got] == [good, {bad.id}]
+
+
 @pytest.mark.parametrize("error", [Away("closed"), ConnectionRefusedError("closed")])
 def test_while_the_target_is_away_the_rows_stay_untouched(error, monkeypatch):
     monkeypatch.setattr("django_txtasks.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)

@@ -17,6 +17,7 @@ from django_txtasks.hand_over.targets import target_of
 from django_txtasks.inspection import audit, explain, status
 from django_txtasks.lifecycle import names, workers
 from django_txtasks.models import Task, Worker
+from django_txtasks.overview import overview
 
 pytestmark = pytest.mark.usefixtures("rows", "target")
 paid = external("billing.paid", queue_name="events")
@@ -203,6 +204,19 @@ def test_status_and_audit_see_who_serves_the_queue():
     assert now.queues["events"].served_by == 1
     (reason,) = explain.explain("default", Task.objects.get().pk)
     assert "has not taken the task yet" in reason.text
+
+
+def problems():
+    return {one.name for one in overview(max_age=0).problems}
+
+
+def test_a_site_whose_tasks_are_all_handed_over_needs_no_worker():
+    enqueue_task(paid, 1)
+    assert "no_worker" in problems()
+    a_drain()
+    assert "no_worker" not in problems()
+    tasks.note.enqueue("for a worker")
+    assert "no_worker" in problems()
 
 
 def test_a_drain_hides_no_undeclared_name_and_makes_none():

@@ -81,7 +81,8 @@ def test_an_interval_and_a_crontab_become_schedules_that_are_off(beat):
     assert shown.splitlines() == [
         "at night: cron 30 3 * * * (Europe/Vienna), probe.tasks.note in the queue default, off in beat: "
         "written, off",
-        "each: every 7200 s, shop.tasks.report in the queue celery: written, off",
+        "each: every 7200 s, shop.tasks.report in the queue celery, its task left out if it would be "
+        "enqueued 90 s late: written, off",
     ]
     night, each = Schedule.objects.order_by("pk")
     assert (night.cron, night.tz, night.args, night.queue_name) == (
@@ -134,6 +135,19 @@ def test_a_moment_becomes_a_held_task(beat):
     task = Task.objects.get()
     assert (task.status, task.run_after, task.args) == ("held", AHEAD, [7])
     assert "once at 2100-01-01 00:00:00 UTC" in shown and str(task.pk) in shown
+
+
+def test_a_moment_that_beat_has_sent_is_no_refusal(beat):
+    past = datetime(2020, 1, 1, tzinfo=UTC)
+    beat("once", "clocked", one_off=True, enabled=False, schedule={"clocked_time": past})
+    shown, refused = importing("--write")
+    assert "beat has sent it, so there is nothing to import" in shown and not refused
+    assert not Task.objects.exists()
+
+
+def test_the_limit_of_a_late_task_is_shown(beat):
+    beat("each", "interval", schedule={"every": 10, "period": "minutes"}, expire_seconds=90)
+    assert "left out if it would be enqueued 90 s late" in importing()[0]
 
 
 @pytest.mark.parametrize(

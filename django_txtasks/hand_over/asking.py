@@ -16,12 +16,26 @@ def ask(target: Target, rows: Sequence[Row], until: float, *, ordered: bool) -> 
 
     If one row breaks the call, so that the answers to the others are unknown, the rows without an answer are sent
     one by one. A row that breaks its call alone is postponed; in an ordered queue no later row is sent then.
+
+    Rows that were postponed before have a call of their own, after the others. If it breaks again, no other row
+    arrives twice.
     """
+    if ordered:
+        return _in_order(rows, _answers(target, rows, until, ordered=True))
+    answers = Answers()
+    for is_again in (False, True):
+        some = [row for row in rows if bool(row.snoozes) is is_again]
+        if some and not answers.away:
+            answers.add(_answers(target, some, until, ordered=False))
+    return answers
+
+
+def _answers(target: Target, rows: Sequence[Row], until: float, *, ordered: bool) -> Answers:
     answers = _send(target, rows, until)
     if answers.broken:
         rest = [row for row in rows if row.id not in answers.known]
         _one_by_one(target, rest, until, answers, ordered=ordered)
-    return _in_order(rows, answers) if ordered else answers
+    return answers
 
 
 def _one_by_one(

@@ -76,7 +76,7 @@ def import_modules(config: Config, aliases: Iterable[str]) -> None:
 
 
 def source(config: Config, subscription: Subscription, deliver: Callable[[Any], None]) -> Any:
-    """Return a worker's source of hints, not started yet; None = there is none. Arguments as of
+    """Return a worker's source of hints, not started yet; None = no source. Arguments as of
     ``of_database``.
     """
     if config.broker_url is None:
@@ -98,7 +98,7 @@ def _has_reserve(config: Config, alias: str) -> bool:
 
 
 def of_database(config: Config, subscription: Subscription, deliver: Callable[[Any], None]) -> Any:
-    """Return a source of hints from the database itself; None = there is none.
+    """Return a source of hints from the database itself; None = no source.
 
     Args:
         subscription: of the worker that gets the hints.

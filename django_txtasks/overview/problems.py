@@ -187,7 +187,7 @@ def problems_of(found: Overview) -> tuple[Problem, ...]:
 
 def _of_processes(found: Overview) -> Iterator[Problem]:
     alive = [one for one in found.workers if one.is_alive and not one.is_drain]
-    if not alive and get_config().queues_of_workers:
+    if not alive and _needs_worker(found):
         yield Problem("no_worker", _NOBODY, {})
     if found.cleaners.trouble:
         yield Problem("no_cleaner", _NO_CLEANER, {"trouble": found.cleaners.trouble})
@@ -205,6 +205,15 @@ def _of_processes(found: Overview) -> Iterator[Problem]:
     releases = sorted({one.release for one in alive if one.release})
     if len(releases) > 1:
         yield Problem("several_releases", _RELEASES, _listed(releases), is_warning=True)
+
+
+def _needs_worker(found: Overview) -> bool:
+    """Return False if drains run, and no task waits for a worker, as on a site whose tasks Celery runs."""
+    served = get_config().queues_of_workers
+    if not any(one.is_drain and one.is_alive for one in found.workers):
+        return bool(served)
+    waiting = [one for one in found.queues if one.due or one.later or one.retrying]
+    return any(one.name in served for one in waiting)
 
 
 def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:

@@ -40,6 +40,7 @@ class Found:
         is_on: beat sends it.
         schedule: its schedule; None: it is for one moment, or refused.
         moment: the time of a task for one moment.
+        is_over: beat has sent the task for one moment, so nothing is left to write.
         why_not: the reason why it is refused; empty: it is not.
     """
 
@@ -51,6 +52,7 @@ class Found:
     kwargs: dict[str, Any] = field(default_factory=dict)
     schedule: DeclaredSchedule | None = None
     moment: datetime | None = None
+    is_over: bool = False
     why_not: str = ""
 
 
@@ -79,12 +81,21 @@ def line_of(found: Found) -> str:
     """Return a periodic task that is not refused, as text for people."""
     if found.schedule is None:
         when = f"once at {found.moment:%Y-%m-%d %H:%M:%S} UTC"
+        if found.is_over:
+            return f"{when}, {found.task_name}: beat has sent it, so there is nothing to import"
     elif found.schedule.cron:
         when = f"cron {found.schedule.cron} ({found.schedule.tz})"
     else:
         when = f"every {found.schedule.every:.12g} s"
+    grace = "" if found.schedule is None else _grace_of(found.schedule)
     off = "" if found.is_on else ", off in beat"
-    return f"{when}, {found.task_name} in the queue {found.queue_name}{off}"
+    return f"{when}, {found.task_name} in the queue {found.queue_name}{grace}{off}"
+
+
+def _grace_of(schedule: DeclaredSchedule) -> str:
+    if schedule.grace is None:
+        return ""
+    return f", its task left out if it would be enqueued {schedule.grace:.12g} s late"
 
 
 def save(alias: str, found: Found, *, by: str) -> str:
@@ -147,16 +158,19 @@ def _read(alias: str, row: Any, queue_of_celery: str) -> Found:
     if moment is None:
         check(schedule)
         return Found(row.name, row.enabled, row.task, queue, args, kwargs, schedule)
-    if moment <= datetime.now(timezone.utc):
+    is_past = moment <= datetime.now(timezone.utc)
+    if is_past and row.enabled:
         raise InvalidSchedule(f"its time, {moment:%Y-%m-%d %H:%M} UTC, has passed")
-    return Found(row.name, row.enabled, row.task, queue, args, kwargs, moment=moment)
+    return Found(
+        row.name, row.enabled, row.task, queue, args, kwargs, moment=moment, is_over=is_past
+    )
 
 
 def _refuse_what_has_no_match(row: Any) -> None:
     if row.solar is not None:
         raise InvalidSchedule("it follows the sun, which schedules do not")
     if row.one_off and row.clocked is None:
-        raise InvalidSchedule("it is to run once. Use using(run_after=...) in the code")
+        raise InvalidSchedule("it is to run once. Say this in the code: apply_async(eta=...)")
     if row.start_time is not None and row.start_time > datetime.now(timezone.utc):
         raise InvalidSchedule(f"it starts at {row.start_time:%Y-%m-%d %H:%M} UTC. Import it then")
     if row.expires is not None:

@@ -41,7 +41,7 @@ class Command(DatabaseCommand):
                     refused.append(f"{found.name}: refused: {found.why_not}.")
                     continue
                 text = f"{found.name}: {beat.line_of(found)}"
-                if options["write"]:
+                if options["write"] and not found.is_over:
                     text += f": {beat.save(alias, found, by=user_of_process())}"
                 self.show(text)
         except LibraryMissing as error:
