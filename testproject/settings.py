@@ -16,6 +16,8 @@ SECRET_KEY = "an example's key, not a secret"
 DEBUG = False
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "testserver"]
 ROOT_URLCONF = "urls"
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "txtasks_people:inbox"
 USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
@@ -29,7 +31,9 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_txtasks",
+    "django_txtasks.contrib.people",
     "orders",
+    "approvals",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

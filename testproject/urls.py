@@ -1,6 +1,11 @@
-"""The example project has one page: the admin."""
+"""The example project: the admin, and the questions for users of the site."""
 
 from django.contrib import admin
-from django.urls import path
+from django.contrib.auth.views import LoginView
+from django.urls import include, path
 
-urlpatterns = [path("admin/", admin.site.urls)]
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("inbox/", include("django_txtasks.contrib.people.urls")),
+    path("login/", LoginView.as_view(), name="login"),
+]

@@ -10,7 +10,7 @@ import django
 from settings import *  # noqa: F403
 from settings import DATABASES, INSTALLED_APPS, TXTASKS
 
-INSTALLED_APPS = [*INSTALLED_APPS, "django_txtasks.contrib.people", "probe"]
+INSTALLED_APPS = [*INSTALLED_APPS, "probe"]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 if django.VERSION >= (6, 1):  # where there is no default mailer any more
     MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}

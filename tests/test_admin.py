@@ -21,6 +21,7 @@ from django.utils import timezone
 from django.views.debug import SafeExceptionReporterFilter
 
 from django_txtasks.admin import actions, bounded, columns, shown
+from django_txtasks.declarations import redaction
 from django_txtasks.models import Cleaner, FinishedTask, OnCrash, Outcome, Status, Task, Worker
 
 pytestmark = [pytest.mark.django_db, pytest.mark.smoke]
@@ -729,7 +730,7 @@ def test_secrets_are_redacted_at_any_depth() -> None:
     task = row(kwargs={"open": "seen", "deep": {"deeper": hidden}, "secret": ["s4"]})
     html = page(viewer(), f"{TASKS}{task.pk}/change/")
     assert "seen" in html and "Password" in html
-    assert html.count(str(shown.REDACTED)) == 4
+    assert html.count(str(redaction.REDACTED)) == 4
     for value in ("s1", "s2", "s3", "s4"):
         assert f"&quot;{value}&quot;" not in html
 
@@ -742,17 +743,17 @@ def test_secrets_are_redacted_at_any_depth() -> None:
     ],
 )  # fmt: skip
 def test_what_is_named_like_a_secret_is_hidden(name: str) -> None:
-    assert shown.is_secret(name)
+    assert redaction.is_secret(name)
 
 
 def test_all_that_error_reports_of_django_hide_is_hidden() -> None:
     for word in SafeExceptionReporterFilter.hidden_settings.pattern.split("|"):
-        assert shown.is_secret(f"my_{word.lower()}_x"), word
+        assert redaction.is_secret(f"my_{word.lower()}_x"), word
 
 
 @pytest.mark.parametrize("name", ["user", "amount", "carbon_footprint", "order_id", "text", "urls"])
 def test_other_names_are_shown(name: str) -> None:
-    assert not shown.is_secret(name)
+    assert not redaction.is_secret(name)
 
 
 @pytest.mark.parametrize(
@@ -766,21 +767,21 @@ def test_other_names_are_shown(name: str) -> None:
     ],
 )  # fmt: skip
 def test_a_password_in_a_url_is_hidden_whatever_its_name(value: str, text: str) -> None:
-    assert shown.redacted({"broker": [value]}) == {"broker": [text]}
+    assert redaction.redacted({"broker": [value]}) == {"broker": [text]}
 
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task function of this test: it takes a user and a token."""
     known = {KNOWN: ["user", "token"]}
-    monkeypatch.setattr(shown, "_parameters", lambda name: known.get(name, []))
+    monkeypatch.setattr(redaction, "parameters", lambda name: known.get(name, []))
 
 
 @pytest.mark.usefixtures("judged")
 def test_positional_secrets_are_redacted_by_their_parameters_names() -> None:
     text = shown.arguments('["anna", "hunter-1", "beyond what it takes"]', KNOWN)
     assert "anna" in text and "hunter-1" not in text and "beyond" not in text
-    assert text.count(str(shown.REDACTED)) == 2
+    assert text.count(str(redaction.REDACTED)) == 2
 
 
 @pytest.mark.usefixtures("judged")
@@ -789,7 +790,7 @@ def test_positional_arguments_of_an_unknown_name_are_redacted() -> None:
         task_name="elsewhere.tasks.run", args=["hunter-1", {"user": "anna"}], kwargs={"a": "seen"}
     )
     html = page(viewer(), f"{TASKS}{task.pk}/change/")
-    assert html.count(str(shown.REDACTED)) == 2 and "hunter-1" not in html and "seen" in html
+    assert html.count(str(redaction.REDACTED)) == 2 and "hunter-1" not in html and "seen" in html
 
 
 @pytest.mark.usefixtures("judged")
@@ -816,8 +817,8 @@ def test_a_row_of_a_dead_notice_hides_the_secrets_of_the_dead_task() -> None:
 
 
 def test_the_parameters_of_a_task_function_leave_its_context_out() -> None:
-    assert shown._parameters(KNOWN) == ["order_id"]
-    assert shown._parameters("elsewhere.tasks.run") == []
+    assert redaction.parameters(KNOWN) == ["order_id"]
+    assert redaction.parameters("elsewhere.tasks.run") == []
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from django.utils import timezone
 from probe import tasks
 
 from django_txtasks import enqueue_task
-from django_txtasks.admin import again, neighbours, shown
+from django_txtasks.admin import again, neighbours
+from django_txtasks.declarations import redaction
 from django_txtasks.models import FinishedTask, Outcome, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -143,7 +144,7 @@ def test_redacted_values_are_kept_and_not_shown(client, person):
 
 
 def shown_of(value: Any) -> Any:
-    return shown.redacted(value)
+    return redaction.redacted(value)
 
 
 @pytest.mark.parametrize(

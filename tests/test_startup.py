@@ -13,8 +13,12 @@ from django_txtasks.models import Cleaner, Task, Worker
 
 pytestmark = pytest.mark.once
 
-WITHOUT_THE_APP = """
+WITHOUT_PEOPLE = """
 import settings
+for app in ("django_txtasks.contrib.people", "approvals"):
+    settings.INSTALLED_APPS.remove(app)
+"""
+WITHOUT_THE_APP = f"""{WITHOUT_PEOPLE}
 for app in ("django_txtasks", "orders"):
     settings.INSTALLED_APPS.remove(app)
 """
@@ -81,7 +85,7 @@ def pipes_of(pid: int) -> set[str]:
 
 
 def test_setup_imports_no_library_that_django_does_not_import_itself():
-    modules = imported_by("import django; django.setup()")
+    modules = imported_by(f"{WITHOUT_PEOPLE}\nimport django; django.setup()")
     without = imported_by(f"{WITHOUT_THE_APP}\nimport django; django.setup()")
     added = {name.split(".")[0]: name for name in modules - without}
     assert added.keys() - {"django_txtasks", "orders", "__future__"} <= {"django"}
@@ -90,7 +94,7 @@ def test_setup_imports_no_library_that_django_does_not_import_itself():
 
 def test_setup_imports_no_code_of_workers_cleaners_and_single_pages():
     """Each process of a project pays for the imports of the app's start: time, and memory."""
-    modules = imported_by("import django; django.setup()")
+    modules = imported_by(f"{WITHOUT_PEOPLE}\nimport django; django.setup()")
     early = {
         name
         for name in modules

@@ -18,6 +18,7 @@ from django_txtasks import signals
 from django_txtasks.admin import shown
 from django_txtasks.admin.actions import may
 from django_txtasks.admin.columns import parse
+from django_txtasks.declarations.redaction import REDACTED
 from django_txtasks.exceptions import TxTasksError
 from django_txtasks.models import Status, Task
 
@@ -69,7 +70,7 @@ class EnqueueAgain(Base):
         context = {
             **self.admin_site.each_context(request),
             "title": _now("Enqueue again"), "opts": self.opts, "task": task, "typed": typed,
-            "back": self._page(self.opts.model_name, task.pk), "redacted": shown.REDACTED,
+            "back": self._page(self.opts.model_name, task.pk), "redacted": REDACTED,
             "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
         }  # fmt: skip
         return TemplateResponse(request, "admin/txtasks/again.html", context)
@@ -126,10 +127,10 @@ def restored(new: Any, seen: Any, old: Any) -> Any:
     if isinstance(new, list) and isinstance(seen, list):
         beside = zip(seen, old, strict=True)
         return [restored(item, *next(beside, (None, None))) for item in new]
-    if str(shown.REDACTED) in json.dumps(new, ensure_ascii=False):
+    if str(REDACTED) in json.dumps(new, ensure_ascii=False):
         raise ValueError(
             _now("%(text)s stands where it did not stand before. Type the value.")
-            % {"text": shown.REDACTED}
+            % {"text": REDACTED}
         )
     return new
 

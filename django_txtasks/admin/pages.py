@@ -27,6 +27,7 @@ from django_txtasks.admin.leaving_out import without_empty
 from django_txtasks.admin.neighbours import neighbours
 from django_txtasks.admin.searching import search
 from django_txtasks.admin.subjects.about import MAX_MERGED, SubjectsOnPage
+from django_txtasks.database import side_tables
 from django_txtasks.declarations import registry
 from django_txtasks.models import Batch, DatabaseNow, FinishedTask, Step, Task, Worker
 
@@ -182,9 +183,15 @@ class OneTask(ReadOnly):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """Add links to the tasks before and after this one."""
-        before, after = neighbours(self, request, context["original"])
-        urls = {"before": self._page_of(before), "after": self._page_of(after)}
+        """Add links to the tasks before and after this one, and to its rows in other apps."""
+        task = context["original"]
+        before, after = neighbours(self, request, task)
+        urls: dict[str, Any] = {"before": self._page_of(before), "after": self._page_of(after)}
+        urls["beside"] = [
+            (one.label, f"{url}?task={task.pk}")
+            for one in side_tables.shown_beside(task._state.db, task.pk)
+            if (url := links.url(self.admin_site.name, one.page))
+        ]
         context = {**context, **urls}
         return super().render_change_form(request, context, *args, **kwargs)
 

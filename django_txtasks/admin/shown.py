@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -15,11 +13,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy as _lazy
 
 from django_txtasks.admin.columns import MAX_LISTED_JSON_CHARACTERS, parse
-from django_txtasks.declarations import registry
-from django_txtasks.exceptions import UnknownTask
+from django_txtasks.declarations.redaction import judged, redacted
 from django_txtasks.models import Step, label_of
 from django_txtasks.progress import Progress
 from django_txtasks.rules.payload import clean_text
@@ -42,14 +38,7 @@ class ShownAttempt(NamedTuple):
 
 
 EMPTY = "–"  # noqa: RUF001 -- a dash, visible as an empty cell of a table
-REDACTED = _lazy("[redacted]")
-_SECRET_NAME = re.compile(
-    "api|auth|cookie|credential|dsn|jwt|key|otp(?!r)|pass|pwd|secret|session|signature|token", re.IGNORECASE
-)  # fmt: skip
-"""Words that Django's error reports hide, and more. "otp" must not match "footprint"."""
-_PASSWORD_OF_URL = re.compile(r"(\w://[^\s/@:]*:)[^\s/]+(?=@)")
 MAX_SHOWN_CHARACTERS = 20_000
-MAX_DEPTH_LEVELS = 50
 MAX_ERRORS = 20
 MAX_LINE_CHARACTERS = 200
 MAX_LISTED_CALL_CHARACTERS = 60
@@ -102,8 +91,8 @@ def line(value: Any, limit: int = MAX_LINE_CHARACTERS) -> str:
 
 
 def arguments(text: str | None, task_name: str) -> str:
-    """Return positional arguments as JSON, with secret and unknown ones redacted; see ``_judged``."""
-    return _block(text, lambda value: _judged(value, task_name))
+    """Return positional arguments as JSON, with secret and unknown ones redacted; see ``judged``."""
+    return _block(text, lambda value: judged(value, task_name))
 
 
 def call(args: str | None, kwargs: str | None, task_name: str, limit: int) -> str:
@@ -124,7 +113,7 @@ def call_values(args: str | None, kwargs: str | None, task_name: str) -> tuple[A
     Raises:
         ValueError: they cannot be shown; the message says why.
     """
-    return redacted(_judged(parse(args), task_name)), redacted(parse(kwargs))
+    return redacted(judged(parse(args), task_name)), redacted(parse(kwargs))
 
 
 def listed_call(
@@ -141,25 +130,6 @@ def json_block(text: str | None) -> str:
     return _block(text, lambda value: value)
 
 
-def redacted(value: Any, depth: int = 0) -> Any:
-    """Return a JSON value with the values of secret-looking keys, and passwords in URLs, redacted.
-
-    Arguments of a hook or a notice, ``{"task_name": …, "args": […]}``, are redacted as on that task's page.
-    """
-    if depth > MAX_DEPTH_LEVELS:
-        return "…"
-    if isinstance(value, dict):
-        if isinstance(value.get("task_name"), str) and "args" in value:
-            value = {**value, "args": _judged(value["args"], value["task_name"])}
-        return {
-            key: str(REDACTED) if is_secret(key) else redacted(item, depth + 1)
-            for key, item in value.items()
-        }
-    if isinstance(value, str):
-        return _PASSWORD_OF_URL.sub(lambda found: f"{found[1]}{REDACTED}", value)
-    return [redacted(item, depth + 1) for item in value] if isinstance(value, list) else value
-
-
 def names(text: str | None) -> str:
     """Return a JSON list of names as one line."""
     try:
@@ -167,11 +137,6 @@ def names(text: str | None) -> str:
     except ValueError as error:
         return _not_shown(error)
     return ", ".join(line(name) for name in value[:20]) if isinstance(value, list) else line(value)
-
-
-def is_secret(name: str) -> bool:
-    """Return True if a key or a parameter is named like a secret."""
-    return _SECRET_NAME.search(name) is not None
 
 
 def errors(text: str | None, steps: Sequence[Step] = ()) -> str:
@@ -315,33 +280,6 @@ def _not_shown(error: ValueError) -> SafeString:
 
 def _why_not_shown(error: ValueError) -> str:
     return _("not shown: %(reason)s") % {"reason": line(str(error))}
-
-
-def _judged(value: Any, task_name: str) -> Any:
-    """Return positional arguments, with those redacted whose parameter is named like a secret, or is unknown
-    here.
-
-    A parameter is unknown if the function is not declared in this code, takes ``*args``, or takes fewer
-    parameters.
-    """
-    if not isinstance(value, list):
-        return value
-    names = _parameters(task_name)
-    open_ = [not is_secret(name) for name in names][: len(value)]
-    open_ += [False] * (len(value) - len(open_))
-    return [item if shown else str(REDACTED) for item, shown in zip(value, open_, strict=True)]
-
-
-def _parameters(task_name: str) -> list[str]:
-    """Return the names of a task function's positional parameters; empty if the function is unknown here."""
-    try:
-        declaration = registry.get(task_name)
-        parameters = inspect.signature(declaration.function).parameters.values()
-    except (UnknownTask, TypeError, ValueError):
-        return []
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [one.name for one in parameters if one.kind in kinds]
-    return names[1:] if declaration.takes_context else names
 
 
 def _error(entry: Any, steps: Sequence[Step]) -> dict[str, str]:

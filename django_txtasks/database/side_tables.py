@@ -25,11 +25,15 @@ class SideTable(NamedTuple):
     Attributes:
         is_in: returns True if the database of this alias has the table.
         sweep: called by the cleaner in each pass, until all rows were read or the pass is over.
+        page: name of its list in the admin, without the app's label, which takes ``?task=<id>``; empty: none.
+        label: the text of the link to this page.
     """
 
     name: str
     is_in: Callable[[str], bool]
     sweep: Sweep | None = None
+    page: str = ""
+    label: Any = ""
 
 
 _tables = [
@@ -51,6 +55,13 @@ def add(table: SideTable) -> None:
 def side_tables(alias: str) -> list[SideTable]:
     """Return the side tables of this database."""
     return [one for one in _tables if one.is_in(alias)]
+
+
+def shown_beside(alias: str, task_id: uuid.UUID) -> list[SideTable]:
+    """Return the side tables with a page in the admin that have rows of this task."""
+    sql = "SELECT 1 FROM {} WHERE task_id = %(id)s LIMIT 1"
+    with_page = [one for one in side_tables(alias) if one.page]
+    return [one for one in with_page if fetch_column(alias, sql.format(one.name), id=task_id)]
 
 
 def tasks_with_rows(alias: str, last: uuid.UUID, limit: int) -> list[uuid.UUID]:

@@ -5,6 +5,8 @@ The app has one table. It needs Django's ``auth`` and ``contenttypes``, in the d
 * ``kinds``: ``question()`` declares a kind of question, with its form. ``asking``: a task asks.
 * ``acts``: people take, give back, hide and answer questions. ``refusals``: why an act did not count.
 * ``lists``: the lists of open questions. ``totals``: how many were answered, by people and by a machine.
+* ``views``, ``urls``: the pages for users of the site. ``admin``: the same in the admin. ``desk``: acts as the
+  pages send them. ``showing``: what the pages show.
 * ``sweep``: the cleaner closes questions that need no answer any more. ``record``: entries of the admin's log.
 
 Public names are loaded on first use, because some need models.
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         open_question,
         take,
         take_next,
+        write_note,
     )
     from django_txtasks.contrib.people.asking import Answer
     from django_txtasks.contrib.people.kinds import Kind, question
@@ -50,6 +53,7 @@ __all__ = [
     "question",
     "take",
     "take_next",
+    "write_note",
 ]
 
 _MODULE_OF = {
@@ -71,6 +75,7 @@ _MODULE_OF = {
     "question": "kinds",
     "take": "acts",
     "take_next": "acts",
+    "write_note": "acts",
 }
 
 

@@ -133,6 +133,15 @@ def hide(question: Any, user: Any, until: datetime | timedelta, note: str = "") 
     return _told(alias, row, user, hidden)
 
 
+def write_note(question: Any, user: Any, note: str) -> Refusal | None:
+    """Change the remark of a question that is free or that this person has; empty: delete it."""
+    alias, row = _row(question)
+    if refusal := refusals.before(alias, row, user):
+        return refusal
+    text = payload.clean_text(note)[:MOST_NOTE_CHARACTERS]
+    return _told(alias, row, user, _update(alias, row, is_free_for(user), note=text))
+
+
 def answer(question: Any, user: Any, data: Mapping[str, Any]) -> Refusal | None:
     """Answer the question, if it is free or this person has it. The task goes on after the commit, in a worker.
 

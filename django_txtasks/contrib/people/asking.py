@@ -93,7 +93,7 @@ class Asking:
         data, question = json.loads(seen.wait.value), seen.question
         if question is None:
             return Answer(data, None, "")
-        return Answer(data, question.answered_by_id, question.answered_as)  # type: ignore[attr-defined]
+        return Answer(data, question.answered_by_id, question.answered_as)
 
     def _check(self) -> None:
         """Replace the arguments by values that a row can keep.
@@ -150,7 +150,9 @@ class Asking:
         return {"agreed": values.agrees(self.suggested, data)}
 
     def _write(self, alias: str, attempt: Attempt, **columns: Any) -> Question:
-        due = DatabaseNow() + self.due if isinstance(self.due, timedelta) else self.due or NEVER
+        due: Any = (
+            DatabaseNow() + self.due if isinstance(self.due, timedelta) else self.due or NEVER
+        )
         question = Question(
             task_id=attempt.task_id,
             name=self.name,

@@ -21,6 +21,8 @@ from django_txtasks.models import DatabaseNow, Task, Wait
 
 ASSIGN = "txtasks_people.assign_question"
 """The permission to give questions to other people, and to see all of them."""
+VIEW = "txtasks_people.view_question"
+"""The permission to see all questions."""
 PAGE_SIZE = 50
 ROWS_PER_LOOK = 200
 """Rows of each kind that are read together, because some of them may be left out."""
@@ -72,7 +74,7 @@ def inbox(
     """Return a page of a list.
 
     The lists *overdue* and *all* have the kinds that the user may answer; with the permission
-    ``txtasks_people.assign_question``, all kinds.
+    ``txtasks_people.assign_question`` or ``txtasks_people.view_question``, all kinds.
 
     Args:
         kind: the name of the only kind in the list.
@@ -107,6 +109,11 @@ def counts(user: Any, kind: str | None = None) -> dict[Box, int]:
 def kinds_for(user: Any) -> list[Kind]:
     """Return the declared kinds that this user may answer."""
     return [one for one in kinds() if one.allows(user)]
+
+
+def sees_all(user: Any) -> bool:
+    """Return True if the user sees the questions of all kinds."""
+    return bool(user.has_perm(ASSIGN) or user.has_perm(VIEW))
 
 
 def in_force(alias: str, questions: Sequence[Question]) -> list[Question]:
@@ -165,8 +172,8 @@ def _querysets(
             mine = mine.filter(Q(due_at__gt=after.due_at) | Q(due_at=after.due_at, pk__gt=after.pk))
         yield mine
         return
-    sees_all = box is not Box.FREE and user.has_perm(ASSIGN)
-    names = open_kinds(alias) if sees_all else [one.name for one in kinds_for(user)]
+    is_all = box is not Box.FREE and sees_all(user)
+    names = open_kinds(alias) if is_all else [one.name for one in kinds_for(user)]
     for name in names:
         if kind not in (None, name):
             continue

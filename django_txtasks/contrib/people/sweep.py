@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import router
+from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.contrib.people.asking import close
 from django_txtasks.contrib.people.lists import Place, in_force, open_kinds, open_rows, place_of
@@ -42,4 +43,7 @@ def _is_in(alias: str) -> bool:
     return alias == alias_of_people() and bool(router.allow_migrate_model(alias, Question))
 
 
-TABLE = SideTable(Question._meta.db_table, is_in=_is_in, sweep=sweep)
+TABLE = SideTable(
+    Question._meta.db_table, is_in=_is_in, sweep=sweep,
+    page="people_question_changelist", label=_("Questions"),
+)  # fmt: skip

@@ -1,0 +1,113 @@
+"""Acts as the pages send them: each is one transaction, with its entry in the admin's log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
+
+from django_txtasks.contrib.people import acts
+from django_txtasks.contrib.people.kinds import Kind
+from django_txtasks.contrib.people.models import Question, alias_of_people
+from django_txtasks.contrib.people.record import note_in_log
+from django_txtasks.contrib.people.refusals import Reason, Refusal
+from django_txtasks.database.transactions import repeated
+
+PREFIX = "answer"
+"""Prefix of the fields of a kind's form, so that they differ from the fields of the page."""
+HIDE_FOR: dict[str, tuple[Any, timedelta]] = {
+    "hour": (_lazy("1 hour"), timedelta(hours=1)),
+    "day": (_lazy("1 day"), timedelta(days=1)),
+    "days": (_lazy("3 days"), timedelta(days=3)),
+    "week": (_lazy("1 week"), timedelta(weeks=1)),
+}
+"""The times for which a page hides a question, with their labels."""
+SAID: dict[str, Any] = {
+    "take": _lazy("Taken."),
+    "give_back": _lazy("Given back."),
+    "give_to": _lazy("Given to a colleague."),
+    "hide": _lazy("Hidden."),
+    "note": _lazy("Note changed."),
+}
+"""The acts of the pages, with the text that confirms each of them."""
+ANSWERED = _lazy("Answered.")
+
+
+def act(name: str, question: Question, user: Any, data: Mapping[str, Any]) -> Refusal | None:
+    """Carry out an act of ``SAID``.
+
+    Args:
+        data: the fields of the page: ``note``, ``to``, ``hide_for``.
+    """
+    note = data.get("note", "")
+    if name == "give_to":  # it writes its own entry
+        to = _person(data.get("to", ""))
+        if to is None:
+            text = _("No user has the name %(name)s.") % {"name": data.get("to", "")[:100]}
+            return Refusal(Reason.NOT_ALLOWED, text)
+        return acts.give_to(question, user, to, note)
+    work: dict[str, Callable[[], Refusal | None]] = {
+        "take": lambda: acts.take(question, user),
+        "give_back": lambda: acts.give_back(question, user, note),
+        "hide": lambda: acts.hide(question, user, HIDE_FOR[data["hide_for"]][1], note),
+        "note": lambda: acts.write_note(question, user, note),
+    }
+    return _logged(user, question, str(SAID[name]), work[name])
+
+
+def answer(question: Question, user: Any, data: Mapping[str, Any]) -> Refusal | None:
+    """Answer the question with the cleaned data of its form."""
+    return _logged(user, question, str(ANSWERED), lambda: acts.answer(question, user, data))
+
+
+def take_next(user: Any, kind: str | None) -> Question | None:
+    """Take the question that is due first; None: no question is free."""
+    alias = alias_of_people()
+
+    def work() -> Question | None:
+        with transaction.atomic(using=alias):
+            taken = acts.take_next(user, kind)
+            if taken is not None:
+                note_in_log(user, taken, str(SAID["take"]))
+            return taken
+
+    return repeated(alias, work)
+
+
+def form_of(kind: Kind, question: Question, user: Any, data: Any = None) -> Any:
+    """Return the form of a question. Its ``clean()`` finds the row and the person in ``question`` and ``user``.
+
+    Args:
+        data: the fields of the page; None: the form shows the suggested values.
+    """
+    form: Any = kind.form(data, prefix=PREFIX, initial=question.suggested or {})
+    form.question, form.user = question, user
+    return form
+
+
+def _person(name: str) -> Any:
+    users: Any = get_user_model()
+    if "\0" in name:  # PostgreSQL refuses the statement
+        return None
+    people = users._base_manager.using(alias_of_people())
+    return people.filter(**{users.USERNAME_FIELD: name.strip()}).first()
+
+
+def _logged(
+    user: Any, question: Question, text: str, work: Callable[[], Refusal | None]
+) -> Refusal | None:
+    alias = alias_of_people()
+
+    def once() -> Refusal | None:
+        with transaction.atomic(using=alias):
+            refusal = work()
+            if refusal is None:
+                note_in_log(user, question, text)
+            return refusal
+
+    return repeated(alias, once)

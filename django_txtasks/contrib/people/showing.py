@@ -1,0 +1,175 @@
+"""The values that the pages show: rows of a list, its tabs, and the parts of a question."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.backends import ModelBackend
+from django.utils import timezone
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
+
+from django_txtasks.contrib.people.acts import ASSIGN
+from django_txtasks.contrib.people.kinds import Kind, find
+from django_txtasks.contrib.people.lists import MOST_COUNTED, Box, Place, sees_all
+from django_txtasks.contrib.people.models import Question, alias_of_people, name_of
+from django_txtasks.contrib.people.refusals import time_of
+from django_txtasks.declarations.redaction import judged, parameters, redacted
+from django_txtasks.models import FinishedTask, Status, Task
+
+LABELS: dict[Box, Any] = {
+    Box.MINE: _lazy("Mine"),
+    Box.FREE: _lazy("I may take"),
+    Box.OVERDUE: _lazy("Overdue"),
+    Box.ALL: _lazy("All"),
+}
+MOST_PEOPLE = 100
+"""Names that the pages suggest to a manager who gives a question away. Other names may be typed."""
+MOST_ARGUMENT_CHARACTERS = 500
+LATELY = timedelta(days=7)
+MOST_ANSWERED = 20
+"""Answers of the reader in the last week that the page lists."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A question as a page shows it.
+
+    Attributes:
+        person: the name of the person who has it; empty: it is free.
+        until: the end of that time; empty: without an end.
+        is_mine: the person is the reader.
+        may_no_more: the person may not answer it any more, because the permission is gone.
+    """
+
+    question: Question
+    person: str
+    until: str
+    is_mine: bool
+    may_no_more: bool = False
+
+    @property
+    def due(self) -> str:
+        """The time from which it is overdue; empty: never."""
+        return time_of(self.question.due) if self.question.due else ""
+
+    @property
+    def is_overdue(self) -> bool:
+        """True from the due time on."""
+        return bool(self.question.due_at <= timezone.now())
+
+    @property
+    def hidden(self) -> str:
+        """The time until which it is hidden; empty: it is not."""
+        until = self.question.hidden_until
+        return time_of(until) if until and until > timezone.now() else ""
+
+
+def rows_of(questions: Iterable[Question], reader: Any) -> list[Row]:
+    """Return questions for a page. Managers see which persons may not answer any more."""
+    may: dict[tuple[Any, str], bool] = {}  # has_perm() reads the database for each user
+    is_manager, found = reader.has_perm(ASSIGN), []
+    for question in questions:
+        row = row_of(question, reader)
+        if is_manager and row.person:
+            key = (question.assignee_id, question.kind)
+            if key not in may:
+                may[key] = _may_answer(question)
+            row = Row(question, row.person, row.until, row.is_mine, not may[key])
+        found.append(row)
+    return found
+
+
+def row_of(question: Question, reader: Any) -> Row:
+    """Return a question for a page."""
+    user, until = question.assignee, question.taken_until
+    if user is None or not user.is_active or (until and until <= timezone.now()):
+        return Row(question, "", "", False)
+    return Row(question, name_of(user), time_of(until) if until else "", user.pk == reader.pk)
+
+
+def is_visible(question: Question, reader: Any) -> bool:
+    """Return True if the reader may answer the kind, has the question, has answered it, or sees all."""
+    kind = find(question.kind)
+    own = (question.assignee_id, question.answered_by_id)
+    return reader.pk in own or sees_all(reader) or bool(kind and kind.allows(reader))
+
+
+def number(count: int) -> str:
+    """Return the number of a list, which stops at 1,000, as the reader's language writes it."""
+    text = number_format(count, use_l10n=True, force_grouping=True)
+    return f"{text}+" if count >= MOST_COUNTED else text
+
+
+def place_as_text(place: Place) -> str:
+    """Return a place as a part of an address."""
+    return f"{place.due_at.isoformat()}/{place.pk}"
+
+
+def arguments_of(question: Question) -> list[tuple[str, str]]:
+    """Return the arguments of the task, which never change, by name; values that look secret are redacted."""
+    alias = alias_of_people()
+    for model in (Task, FinishedTask):
+        row = model._default_manager.using(alias).filter(pk=question.task_id)
+        found = row.values_list("task_name", "args", "kwargs").first()
+        if found is not None:
+            return _arguments(*found)
+    return []
+
+
+def answered_lately(reader: Any) -> list[Question]:
+    """Return the questions that the reader has answered in the last week, the latest first, at most 20."""
+    rows = Question.objects.using(alias_of_people()).filter(answered_by=reader.pk)
+    lately = rows.filter(closed_at__gte=timezone.now() - LATELY)
+    return list(lately.order_by("-closed_at")[:MOST_ANSWERED])
+
+
+def effect_of(question: Question) -> str:
+    """Return the effect of the answer as a text; empty: the question has no answer."""
+    if not (question.answered_as or question.by_machine):
+        return ""
+    rows = Task.objects.using(alias_of_people()).filter(pk=question.task_id)
+    status = rows.values_list("status", flat=True).first()
+    if status is None:
+        return _("The task has ended.")
+    if status in (Status.DEAD, Status.HELD):
+        return _("The task has stopped, and a person who looks after tasks must help.")
+    return _("Noted: the task will go on with this answer.")
+
+
+def people_for(kind: Kind | None) -> list[tuple[str, str]]:
+    """Return user name and name of the first people who may answer; of a kind of None, of all active users."""
+    users: Any = get_user_model()
+    rows = users._base_manager.all()
+    if kind is not None and kind.may is not None and hasattr(users, "user_permissions"):
+        rows = ModelBackend().with_perm(kind.may)
+    rows = rows.using(alias_of_people()).order_by(users.USERNAME_FIELD)
+    active = [one for one in rows[:MOST_PEOPLE] if one.is_active]
+    return [(one.get_username(), name_of(one)) for one in active]
+
+
+def _may_answer(question: Question) -> bool:
+    kind = find(question.kind)
+    return kind is not None and kind.allows(question.assignee)
+
+
+def _arguments(task_name: str, args: Any, kwargs: Any) -> list[tuple[str, str]]:
+    values = redacted(judged(args, task_name))
+    names = parameters(task_name)
+    named = [
+        (names[place] if place < len(names) else str(place + 1), value)
+        for place, value in enumerate(values if isinstance(values, list) else [])
+    ]
+    named += redacted(kwargs).items() if isinstance(kwargs, dict) else []
+    return [(name, _text(value)) for name, value in named]
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text[:MOST_ARGUMENT_CHARACTERS]

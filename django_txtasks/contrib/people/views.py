@@ -1,0 +1,287 @@
+"""The pages for people: the lists of open questions, and one question with its form.
+
+They work without JavaScript. Each act is a POST. A refused act is answered by the page itself, with the reason.
+``SitePages`` serves them to all users of the site, and ``admin`` to its own.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.mixins import LoginRequiredMixin
+from django.core.exceptions import BadRequest, PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.decorators import method_decorator
+from django.utils.http import url_has_allowed_host_and_scheme, urlencode
+from django.utils.translation import gettext as _
+from django.views import View
+from django.views.decorators.cache import never_cache
+
+from django_txtasks.contrib.people import desk, refusals, showing
+from django_txtasks.contrib.people.acts import ASSIGN
+from django_txtasks.contrib.people.kinds import find
+from django_txtasks.contrib.people.lists import (
+    Box,
+    Place,
+    counts,
+    inbox,
+    kinds_for,
+    open_kinds,
+    sees_all,
+)
+from django_txtasks.contrib.people.models import Question, alias_of_people
+
+REFUSED = 409
+MOST_KEY = 2**63 - 1
+_PLACE = re.compile(r"([\dT:.+-]{19,40})/(\d{1,19})")
+
+
+@method_decorator(never_cache, name="dispatch")
+class Pages(View):
+    """Base of both pages: their addresses, their templates, the way back."""
+
+    folder: str
+    template: str
+
+    def inbox_url(self) -> str:
+        """Return the address of the lists."""
+        raise NotImplementedError
+
+    def question_url(self, pk: int) -> str:
+        """Return the address of a question."""
+        raise NotImplementedError
+
+    def more(self, question: Question | None) -> dict[str, Any]:
+        """Return what only the templates of this site need."""
+        return {}
+
+    @property
+    def back(self) -> str:
+        """The page to go to afterwards: a list of this host, or the first one."""
+        wanted = self.request.POST.get("next") or self.request.GET.get("next") or ""
+        is_ours = url_has_allowed_host_and_scheme(
+            wanted, {self.request.get_host()}, require_https=self.request.is_secure()
+        )
+        return wanted if is_ours else self.inbox_url()
+
+    def show(
+        self, question: Question | None, context: dict[str, Any], refused: list[str]
+    ) -> HttpResponse:
+        """Return the page, with the reasons of refused acts."""
+        said = messages.get_messages(self.request)
+        own = {"refused": refused, "inbox_url": self.inbox_url(), "messages": said}
+        context = {**own, "may_assign": self.request.user.has_perm(ASSIGN), **context}
+        context |= self.more(question)
+        page = f"{self.folder}/{self.template}"
+        return render(self.request, page, context, status=REFUSED if refused else 200)
+
+    def say(self, text: Any) -> None:
+        """Let the next page show a text, if the project has Django's messages."""
+        messages.success(self.request, text, fail_silently=True)
+
+
+class Inbox(Pages):
+    """The lists of open questions: mine, free ones, overdue ones, all."""
+
+    template = "inbox.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        """Show a list."""
+        return self._page([])
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        """Take the next question, or act on the chosen ones. The page says which acts were refused."""
+        if "take_next" in request.POST:
+            taken = desk.take_next(request.user, self._kind())
+            if taken is None:
+                return self._page([_("No question is free.")])
+            self.say(desk.SAID["take"])
+            return HttpResponseRedirect(self._with_next(taken.pk))
+        act, keys = request.POST.get("act", ""), request.POST.getlist("question")
+        if "take" in request.POST:
+            act, keys = "take", [request.POST["take"]]
+        if act not in ("take", "give_back", "give_to"):
+            raise BadRequest("No such act.")
+        chosen = self._chosen(keys)
+        refused = [] if chosen else [_("No question is chosen.")]
+        told = ((one.title, desk.act(act, one, request.user, request.POST)) for one in chosen)
+        refused += [f"{title}: {refusal}" for title, refusal in told if refusal]
+        if refused:
+            return self._page(refused)
+        self.say(desk.SAID[act])
+        return HttpResponseRedirect(request.get_full_path())
+
+    def _page(self, refused: list[str]) -> HttpResponse:
+        user, box, kind = self.request.user, self._box(), self._kind()
+        page = inbox(user, box, kind=kind, after=self._after())
+        numbers = counts(user, kind)
+        tabs = [
+            (showing.LABELS[one], showing.number(numbers[one]), self._address(one), one is box)
+            for one in Box
+        ]
+        rows = showing.rows_of(page.questions, user)
+        context = {
+            "rows": [(row, self._with_next(row.question.pk)) for row in rows],
+            "tabs": tabs,
+            "kinds": self._kinds(),
+            "kind": kind or "",
+            "box": box.value,
+            "next_page": self._address(box, page.next) if page.next else "",
+            "people": showing.people_for(None) if user.has_perm(ASSIGN) else [],
+            "answered": self._answered() if box is Box.MINE else [],
+        }
+        return self.show(None, context, refused)
+
+    def _answered(self) -> list[tuple[Question, str, str]]:
+        found = showing.answered_lately(self.request.user)
+        return [(one, self._with_next(one.pk), refusals.time_of(one.closed_at)) for one in found]
+
+    def _box(self) -> Box:
+        try:
+            return Box(self.request.GET.get("box", Box.MINE.value))
+        except ValueError:
+            raise Http404("No such list.") from None
+
+    def _kind(self) -> str | None:
+        wanted = self.request.GET.get("kind") or None
+        if wanted is not None and wanted not in self._kinds():
+            raise Http404("No such kind of questions.")
+        return wanted
+
+    def _kinds(self) -> list[str]:
+        user = self.request.user
+        names = {one.name for one in kinds_for(user)}
+        return sorted(names | set(open_kinds(alias_of_people()) if sees_all(user) else []))
+
+    def _after(self) -> Place | None:
+        wanted = self.request.GET.get("after")
+        if wanted is None:
+            return None
+        found = _PLACE.fullmatch(wanted)
+        try:
+            moment = datetime.fromisoformat(found[1]) if found else None
+            if found and moment and moment.utcoffset() is not None and int(found[2]) <= MOST_KEY:
+                return Place(moment, int(found[2]))
+        except ValueError:
+            pass
+        raise Http404("No such place in a list.")
+
+    def _address(self, box: Box, after: Place | None = None) -> str:
+        values = {"box": box.value, "kind": self._kind() or ""}
+        if after is not None:
+            values["after"] = showing.place_as_text(after)
+        return f"{self.inbox_url()}?{urlencode({key: one for key, one in values.items() if one})}"
+
+    def _with_next(self, pk: int) -> str:
+        return f"{self.question_url(pk)}?{urlencode({'next': self.request.get_full_path()})}"
+
+    def _chosen(self, keys: list[str]) -> list[Question]:
+        """Return the chosen questions that exist. A question that the person may not see refuses all."""
+        if not all(key.isdecimal() and len(key) < 19 for key in keys):
+            raise BadRequest("A chosen question has a key that no question can have.")
+        rows = Question.objects.using(alias_of_people()).filter(pk__in=keys)
+        found = list(rows.order_by("due_at", "id"))
+        if not all(showing.is_visible(one, self.request.user) for one in found):
+            raise PermissionDenied
+        return found
+
+
+class OneQuestion(Pages):
+    """One question: the arguments of its task, who has it, its form, and the acts."""
+
+    template = "question.html"
+
+    def get(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Show the question."""
+        return self._page(self._question(pk), None, [])
+
+    def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Answer, or carry out another act. A refused one shows the reason, and the values that were typed."""
+        question, act = self._question(pk), request.POST.get("act", "")
+        if act == "answer":
+            return self._answer(question)
+        if act not in desk.SAID or (
+            act == "hide" and request.POST.get("hide_for") not in desk.HIDE_FOR
+        ):
+            raise BadRequest("No such act.")
+        refusal = desk.act(act, question, request.user, request.POST)
+        if refusal:
+            return self._page(question, None, [str(refusal)])
+        self.say(desk.SAID[act])
+        stays = act in ("take", "note")
+        return HttpResponseRedirect(request.get_full_path() if stays else self.back)
+
+    def _answer(self, question: Question) -> HttpResponse:
+        kind, user = find(question.kind), self.request.user
+        if kind is None:  # the page shows the reason
+            return self._page(question, None, [])
+        form = desk.form_of(kind, question, user, self.request.POST)
+        if not form.is_valid():
+            return self._page(question, form, [])
+        refusal = desk.answer(question, user, form.cleaned_data)
+        if refusal:
+            return self._page(question, form, [str(refusal)])
+        self.say(_("Noted, will be done: %(title)s") % {"title": question.title})
+        return HttpResponseRedirect(self.back)
+
+    def _question(self, pk: int) -> Question:
+        rows = Question.objects.using(alias_of_people()).select_related("assignee")
+        question = rows.filter(pk=pk).first() if pk <= MOST_KEY else None
+        if question is None:
+            raise Http404("No such question.")
+        if not showing.is_visible(question, self.request.user):
+            raise PermissionDenied
+        return question
+
+    def _page(self, question: Question, form: Any, refused: list[str]) -> HttpResponse:
+        """Return the page of a question. Its row is read again, because an act may have changed it."""
+        user, kind, alias = self.request.user, find(question.kind), alias_of_people()
+        now = Question.objects.using(alias).select_related("assignee").filter(pk=question.pk)
+        question = now.first() or question
+        state = refusals.before(alias, question, user) or refusals.after(alias, question, user)
+        if form is None and kind is not None and state is None:
+            form = desk.form_of(kind, question, user)
+        is_manager = user.has_perm(ASSIGN)
+        (row,) = showing.rows_of([question], user)
+        context = {
+            "question": question,
+            "row": row,
+            "arguments": showing.arguments_of(question),
+            "form": form,
+            "state": "" if state is None or str(state) in refused else str(state),
+            "may_answer": state is None,
+            "effect": showing.effect_of(question),
+            "people": showing.people_for(kind) if is_manager else [],
+            "hide_for": [(key, label) for key, (label, _span) in desk.HIDE_FOR.items()],
+            "back": self.back,
+        }
+        return self.show(question, context, refused)
+
+
+class SitePages(LoginRequiredMixin, Pages):
+    """The pages for users of the site. Their templates are below ``txtasks_people/``."""
+
+    folder = "txtasks_people"
+
+    def inbox_url(self) -> str:
+        return reverse("txtasks_people:inbox", current_app=self._namespace())
+
+    def question_url(self, pk: int) -> str:
+        return reverse("txtasks_people:question", args=[pk], current_app=self._namespace())
+
+    def _namespace(self) -> str | None:
+        match = self.request.resolver_match
+        return match.namespace if match is not None else None
+
+
+class InboxView(SitePages, Inbox):
+    """The lists of open questions, for users of the site."""
+
+
+class QuestionView(SitePages, OneQuestion):
+    """One question, for users of the site."""

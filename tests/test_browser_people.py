@@ -1,0 +1,115 @@
+"""The pages for people in a real Chromium: two windows, a phone, German, the keyboard, without JavaScript."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import browsing
+import pytest
+from probe import asking
+from test_browser import (
+    LAPTOP,
+    PHONE,
+    Visitor,
+    address,  # noqa: F401 -- fixtures
+    axe,
+    chromium,  # noqa: F401
+)
+from test_people import asked, person  # noqa: F401
+from test_people_pages import ADMIN, INBOX, MAY, page, signed_in
+
+from django_txtasks.contrib import people
+from django_txtasks.contrib.people.models import Question
+from django_txtasks.testing import run_due_tasks
+
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("rows", "quick")]
+LONG = "Order of Ms Brown: 7,500.00 " + "x" * 150
+
+
+@pytest.fixture
+def visit(chromium: Any, address: str) -> Any:  # noqa: F811
+    """Return a function that opens a browser for a user. At the end no page may have complained."""
+    contexts, visitors = [], []
+
+    def open_browser(user: Any, **options: Any) -> Visitor:
+        session = signed_in(user).cookies["sessionid"].value
+        contexts.append(chromium.new_context(**{"viewport": LAPTOP} | options))
+        contexts[-1].add_cookies([{"name": "sessionid", "value": session, "url": address}])
+        visitors.append(Visitor(contexts[-1], address))
+        return visitors[-1]
+
+    yield open_browser
+    for context in contexts:
+        context.close()
+    for visitor in visitors:
+        assert [one for one in visitor.complaints if "409 (Conflict)" not in one] == []
+
+
+def serious(window: Any, part: str) -> list[str]:
+    found = axe.Axe().run(window, {"include": [[part]]}).response["violations"]
+    return [one["id"] for one in found if one["impact"] in ("serious", "critical")]
+
+
+def press(window: Any, name: str) -> None:
+    """Go to a button with the tabulator key, and press it with Enter."""
+    focused = "document.activeElement.textContent.trim()"
+    for _ in range(60):
+        window.keyboard.press("Tab")
+        if window.evaluate(focused) == name:
+            break
+    assert window.evaluate(focused) == name
+    with window.expect_navigation():
+        window.keyboard.press("Enter")
+
+
+def test_a_question_is_answered_in_two_windows(visit, person):  # noqa: F811
+    """Neither window has JavaScript, as each page of these must work without."""
+    question, title = asked(asking.approve, "order 7"), "order 7"
+    ada, bob = person("ada", first_name="Ada"), person("bob")
+    first, second, third = (
+        visit(one, java_script_enabled=False).go(page(question)) for one in (ada, bob, bob)
+    )
+    for window in (first, second, third):
+        window.get_by_label("Reason").fill("seen")
+    first.get_by_role("button", name="Take").click()
+    assert first.get_by_text("You have it until").is_visible()
+    second.get_by_role("button", name="Answer").click()
+    assert second.get_by_role("alert").filter(has_text="Ada has this question until").is_visible()
+    assert second.get_by_label("Reason").input_value() == "seen"
+    first.get_by_label("Reason").fill("fine")
+    first.get_by_role("button", name="Answer").click()
+    assert first.get_by_text(f"Noted, will be done: {title}").is_visible()
+    third.get_by_role("button", name="Answer").click()
+    assert third.get_by_role("alert").filter(has_text="Ada answered at").is_visible()
+    assert third.get_by_role("button", name="Answer").is_disabled()
+    assert run_due_tasks()[0].result == "Ada fine"
+
+
+def test_the_keyboard_alone_is_enough(visit, person):  # noqa: F811
+    asked(asking.approve, "order 7")
+    window = visit(person("ada")).go(INBOX)
+    press(window, "Take the next question")
+    assert window.get_by_text("You have it until").is_visible()
+    press(window, "Answer")
+    assert window.get_by_text("Noted, will be done: order 7").is_visible()
+    assert Question.objects.get().answered_as == "ada"
+
+
+@pytest.mark.parametrize(("root", "scheme"), [(INBOX, "dark"), (ADMIN, "light")], ids=str)
+def test_a_phone_is_wide_enough_in_german(visit, person, settings, root, scheme):  # noqa: F811
+    settings.LANGUAGE_CODE = "de"
+    boss = person("boss", MAY, "txtasks_people.assign_question", is_staff=True)
+    question, _other = asked(asking.approve_guarded, LONG), asked(asking.approve, LONG)
+    people.take(question, boss)
+    visitor = visit(boss, viewport=PHONE, color_scheme=scheme)
+    one = page(question) if root == INBOX else f"{ADMIN}{question.pk}/change/"
+    for place in (f"{root}?box=all", one):
+        window = visitor.go(place)
+        assert not browsing.is_too_wide(window)
+        assert window.locator(".txp").evaluate(browsing.UNREACHABLE) == []
+        assert serious(window, ".txp") == []
+    assert window.get_by_role("button", name="Antworten").is_visible()
+    colour = window.locator("body").evaluate("one => getComputedStyle(one).backgroundColor")
+    red, green, blue = (int(part) for part in re.findall(r"\d+", colour)[:3])
+    assert (red + green + blue < 3 * 80) is (scheme == "dark")

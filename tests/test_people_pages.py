@@ -1,0 +1,507 @@
+"""The pages for people: lists and questions, for users of the site and in the admin; who may do which act."""
+
+import re
+from datetime import timedelta
+
+import pytest
+import test_german
+from approvals.models import Purchase
+from approvals.tasks import approval
+from django import forms
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils.translation import override
+from probe import asking
+from test_people import asked, end_of_time, person  # noqa: F401 -- a fixture
+
+from django_txtasks.contrib import people
+from django_txtasks.contrib.people import lists, showing
+from django_txtasks.contrib.people.lists import Box
+from django_txtasks.contrib.people.models import Question
+from django_txtasks.lifecycle import operators
+from django_txtasks.models import FinishedTask
+from django_txtasks.testing import run_due_tasks
+
+pytestmark = pytest.mark.usefixtures("rows", "quick")
+INBOX, ADMIN = "/inbox/", "/admin/txtasks_people/question/"
+YES = {"act": "answer", "answer-approved": "on", "answer-reason": "ok"}
+MAY = "orders.change_order"
+ASSIGN = "txtasks_people.assign_question"
+
+
+def signed_in(user, **options):
+    client = Client(**options)
+    client.force_login(user)
+    return client
+
+
+def page(question):
+    return f"{INBOX}{question.pk}/"
+
+
+def text_of(response):
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", response.content.decode()))
+
+
+# -- the way of an answer ---------------------------------------------------------------------------
+
+
+@pytest.mark.smoke
+def test_a_person_takes_the_next_question_and_answers_it(person):  # noqa: F811
+    ada, question = (
+        person("ada"),
+        asked(asking.approve, "order 7", suggested={"reason": "as usual"}),
+    )
+    client = signed_in(ada)
+    assert "order 7" in text_of(client.get(f"{INBOX}?box=free"))
+    answer = client.post(INBOX, {"take_next": "1"}, follow=True)
+    assert "Taken." in text_of(answer)
+    assert "You have it until" in text_of(answer)
+    assert 'value="as usual"' in answer.content.decode()
+    answer = client.post(page(question), YES, follow=True)
+    assert answer.redirect_chain == [(INBOX, 302)]
+    assert "Noted, will be done: order 7" in text_of(answer)
+    assert "Answered by you" in text_of(answer)
+    assert "Noted: the task will go on" in text_of(client.get(page(question)))
+    assert run_due_tasks()[0].result == "ada ok"
+    assert "The task has ended." in text_of(client.get(page(question)))
+    assert [one.change_message for one in LogEntry.objects.order_by("pk")] == [
+        "Taken.",
+        "Answered.",
+    ]
+
+
+def test_no_free_question_is_said(person):  # noqa: F811
+    answer = signed_in(person("ada")).post(INBOX, {"take_next": "1"})
+    assert (answer.status_code, "No question is free." in text_of(answer)) == (409, True)
+    assert "No question is in this list." in text_of(answer)
+
+
+def test_the_second_answer_is_told_who_was_first_and_loses_no_text(person):  # noqa: F811
+    ada, bob, question = person("ada", first_name="Ada"), person("bob"), asked()
+    assert people.answer(question, ada, {"approved": True, "reason": ""}) is None
+    answer = signed_in(bob).post(page(question), {**YES, "answer-reason": "my long reason"})
+    assert answer.status_code == 409
+    assert re.search(r'role="alert">Ada answered at ', answer.content.decode())
+    assert "my long reason" in answer.content.decode()
+    assert "<fieldset disabled>" in answer.content.decode()
+
+
+def test_each_reason_is_said_in_words(person):  # noqa: F811
+    ada, bob = person("ada", first_name="Ada"), person("bob")
+    client, taken = signed_in(bob), asked(asking.approve, "taken")
+    people.take(taken, ada)
+    cancelled = asked(asking.approve, "cancelled")
+    operators.cancel("default", [cancelled.task_id], keep=True)
+    excluded = asked(asking.approve, "excluded", not_by=[bob.pk])
+    late = asked(asking.approve, "late", 3600)
+    end_of_time()
+    run_due_tasks()
+    for question, words in (
+        (taken, "Ada has this question until"),
+        (cancelled, "The task was cancelled at"),
+        (excluded, "bob may not answer this question: another person has to."),
+        (late, "Too late: the time for an answer ended at"),
+    ):
+        shown = client.get(page(question))
+        assert words in text_of(shown)
+        assert 'value="answer"' not in shown.content.decode()
+        answer = client.post(page(question), YES)
+        assert (answer.status_code, words in text_of(answer)) == (409, True), words
+
+
+def test_a_form_that_is_not_valid_keeps_its_values(person, monkeypatch):  # noqa: F811
+    def clean(form):
+        seen.append((form.question.pk, form.user.pk))
+        raise forms.ValidationError("not today")
+
+    seen, ada, question = [], person("ada"), asked()
+    monkeypatch.setattr(asking.ApproveForm, "clean", clean)
+    answer = signed_in(ada).post(page(question), YES)
+    assert (answer.status_code, "not today" in text_of(answer)) == (200, True)
+    assert 'value="ok"' in answer.content.decode()
+    assert seen == [(question.pk, ada.pk)]
+    assert Question.objects.get().closed_at is None
+
+
+def test_the_arguments_of_the_task_are_shown_without_secrets(person):  # noqa: F811
+    question = asked(asking.approve, "k-17", suggested={"reason": "x"})
+    named = dict(showing.arguments_of(question))
+    assert named["key"] == "[redacted]"  # the name of the parameter
+    assert named["suggested"] == '{"reason": "x"}'
+    assert "suggested" in text_of(signed_in(person("ada")).get(page(question)))
+    operators.cancel("default", [question.task_id], keep=True)
+    assert dict(showing.arguments_of(question)) == named
+    FinishedTask.objects.all().delete()
+    assert showing.arguments_of(question) == []
+
+
+def test_a_question_of_an_unknown_kind_is_shown_and_not_answered(person):  # noqa: F811
+    question = asked()
+    Question.objects.update(kind="gone.kind")
+    boss = signed_in(person("boss", ASSIGN))
+    for answer in (boss.get(page(question)), boss.post(page(question), YES)):
+        assert "No code here knows questions of the kind gone.kind." in text_of(answer)
+    assert Question.objects.get().closed_at is None
+
+
+# -- the other acts ---------------------------------------------------------------------------------
+
+
+def test_take_give_back_hide_and_note(person):  # noqa: F811
+    ada, question = person("ada"), asked()
+    client, place = signed_in(ada), f"{INBOX}?box=all"
+    address = f"{page(question)}?next={place}"
+    for act, fields, goes_to, said in (
+        ("take", {}, address, "Taken."),
+        ("note", {"note": "asked Cy"}, address, "Note changed."),
+        ("hide", {"hide_for": "day"}, place, "Hidden."),
+        ("give_back", {"note": "Bob knows"}, place, "Given back."),
+    ):
+        answer = client.post(address, {"act": act, **fields}, follow=True)
+        assert answer.redirect_chain == [(goes_to, 302)]
+        assert said in text_of(answer)
+    question.refresh_from_db()
+    assert (question.assignee, question.note) == (None, "Bob knows")
+    assert question.hidden_until > question.asked_at + timedelta(hours=23)
+    assert "hidden until" in text_of(client.get(place))
+    said = [one.change_message for one in LogEntry.objects.order_by("pk")]
+    assert said == ["Taken.", "Note changed.", "Hidden.", "Given back."]
+
+
+def test_a_refused_act_writes_no_entry(person):  # noqa: F811
+    ada, bob, question = person("ada"), person("bob"), asked()
+    people.take(question, ada)
+    for act in ({"act": "take"}, {"act": "hide", "hide_for": "day"}, {"act": "note", "note": "x"}):
+        answer = signed_in(bob).post(page(question), act)
+        assert "ada has this question until" in text_of(answer)
+    answer = signed_in(bob).post(page(question), {"act": "give_back"})
+    assert answer.status_code == 409
+    assert not LogEntry.objects.exists()
+    assert Question.objects.get().note == ""
+
+
+def test_a_manager_gives_questions_to_a_colleague(person):  # noqa: F811
+    boss, bob = person("boss", ASSIGN), person("bob", MAY, first_name="Bob")
+    question, other = asked(asking.approve_guarded), asked(asking.approve, "x", not_by=[bob.pk])
+    client = signed_in(boss)
+    shown = client.get(page(question)).content.decode()
+    assert '<option value="bob">Bob</option>' in shown
+    assert "boss</option>" not in shown
+    answer = client.post(page(question), {"act": "give_to", "to": "nobody"})
+    assert "No user has the name nobody." in text_of(answer)
+    answer = client.post(page(question), {"act": "give_to", "to": "boss"})
+    assert "boss lacks the permission orders.change_order." in text_of(answer)
+    both = {"act": "give_to", "to": "bob", "question": [question.pk, other.pk]}
+    answer = client.post(f"{INBOX}?box=all", both)
+    assert answer.status_code == 409
+    assert "x: Bob may not answer this question" in text_of(answer)
+    assert Question.objects.get(pk=question.pk).assignee == bob
+    assert [one.change_message for one in LogEntry.objects.all()] == ["Given to Bob."]
+
+
+def test_many_are_taken_and_those_that_refuse_stay(person):  # noqa: F811
+    ada, bob = person("ada"), person("bob")
+    one, two, three = (asked(asking.approve, key) for key in "abc")
+    people.take(three, bob)
+    answer = signed_in(ada).post(f"{INBOX}?box=free", {"act": "take", "question": [one.pk, two.pk]})
+    assert answer.status_code == 302
+    answer = signed_in(ada).post(INBOX, {"act": "give_back", "question": [one.pk, three.pk]})
+    assert "c: bob has this question until" in text_of(answer)
+    holders = Question.objects.order_by("pk").values_list("assignee", flat=True)
+    assert list(holders) == [None, ada.pk, bob.pk]
+    answer = signed_in(ada).post(INBOX, {"act": "take"})
+    assert "No question is chosen." in text_of(answer)
+
+
+# -- lists ------------------------------------------------------------------------------------------
+
+
+def test_the_lists(person):  # noqa: F811
+    ada, bob, boss = (
+        person("ada", MAY),
+        person("bob"),
+        person("boss", "txtasks_people.view_question"),
+    )
+    mine, _free = asked(asking.approve, "mine"), asked(asking.approve, "free")
+    asked(asking.approve_guarded, "guarded", due=-5)
+    people.take(mine, ada)
+    assert _titles(ada, "mine") == ["mine"]
+    assert _titles(ada, "free") == ["guarded", "free"]
+    assert _titles(ada, "overdue") == ["guarded"]
+    assert _titles(bob, "all") == ["mine", "free"]
+    assert sorted(_titles(boss, "all")) == ["free", "guarded", "mine"]
+    assert _titles(boss, "free") == ["free"]
+    assert _titles(ada, "all", kind="probe.guarded") == ["guarded"]
+    assert signed_in(bob).get(f"{INBOX}?kind=probe.guarded").status_code == 404
+    assert "overdue since" in text_of(signed_in(ada).get(f"{INBOX}?box=overdue"))
+
+
+def _titles(user, box, **query):
+    answer = signed_in(user).get(INBOX, {"box": box, **query})
+    return [row.question.title for row, _address in answer.context["rows"]]
+
+
+def test_a_list_goes_on_after_its_last_row(person, monkeypatch):  # noqa: F811
+    monkeypatch.setitem(lists.inbox.__kwdefaults__, "size", 2)
+    ada, titles, address = person("ada"), [], f"{INBOX}?box=free"
+    for key in "abcde":
+        asked(asking.approve, key)
+    while address:
+        answer = signed_in(ada).get(address)
+        titles.append("".join(row.question.title for row, _ in answer.context["rows"]))
+        address = answer.context["next_page"]
+    assert titles == ["ab", "cd", "e"]
+
+
+def test_numbers_stop(person, monkeypatch):  # noqa: F811
+    assert showing.number(999) == "999"
+    assert showing.number(1_000) == "1,000+"
+
+
+WRONG = [
+    "?box=x", "?kind=x", "?after=x", "?after=2026-01-01T00:00:00/1",
+    "?after=2026-01-01T00:00:00%2B00:00/9999999999999999999",
+    "?after=2026-13-01T00:00:00%2B00:00/1", "99999999999999999999/", "123456/",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", WRONG)
+def test_an_address_that_no_page_has_is_not_found(person, address):  # noqa: F811
+    assert signed_in(person("ada")).get(INBOX + address).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"act": "x"}, {"act": "answer"}, {"act": "take", "question": "x"}, {"take": "-1"}],
+    ids=str,
+)
+def test_a_post_that_no_page_sends_is_refused(person, fields):  # noqa: F811
+    assert signed_in(person("ada")).post(INBOX, fields).status_code == 400
+
+
+def test_a_post_to_a_question_that_no_page_sends_is_refused(person):  # noqa: F811
+    client, question = signed_in(person("ada")), asked()
+    for fields in ({}, {"act": "x"}, {"act": "hide"}, {"act": "hide", "hide_for": "x"}):
+        assert client.post(page(question), fields).status_code == 400
+    answer = client.post(page(question), {"act": "give_to", "to": "a\0b"})
+    assert "No user has the name" in text_of(answer)
+
+
+@pytest.mark.parametrize("root", [INBOX, ADMIN], ids=["site", "admin"])
+def test_a_list_reads_no_task_but_by_its_id(person, root):  # noqa: F811
+    ada = person("ada", is_staff=True, is_superuser=True)
+    for key in "ab":
+        asked(asking.approve, key)
+    client = signed_in(ada)
+    for box in Box:
+        with CaptureQueriesContext(
+            connection,
+        ) as seen:
+            assert client.get(f"{root}?box={box.value}").status_code == 200
+        ours = [
+            one["sql"]
+            for one in seen
+            if re.search(r"\btxtasks_(task|wait|finishedtask)\b", one["sql"])
+        ]
+        assert len(ours) <= 2
+        for sql in ours:
+            assert "JOIN" not in sql
+            assert re.search(r"WHERE .*\b(task_)?id.{0,3} IN \(", sql), sql
+
+
+def test_a_page_of_many_people_asks_for_each_permission_once(person):  # noqa: F811
+    boss, ada = person("boss", ASSIGN), person("ada", MAY)
+    for key in "abcd":
+        people.take(asked(asking.approve_guarded, key), ada)
+    ada.user_permissions.clear()
+    with CaptureQueriesContext(connection) as seen:
+        answer = signed_in(boss).get(f"{INBOX}?box=all")
+    assert text_of(answer).count("may not answer it any more") == 4
+    of_ada = [
+        one for one in seen if "auth_permission" in one["sql"] and f"= {ada.pk}" in one["sql"]
+    ]
+    assert len(of_ada) <= 2
+
+
+# -- who may ------------------------------------------------------------------------------------------
+
+ACTS = [
+    YES, {"act": "take"}, {"act": "give_back"}, {"act": "hide", "hide_for": "day"}, {"act": "note", "note": "x"},
+    {"act": "give_to", "to": "ada"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", ACTS, ids=lambda one: one["act"])
+@pytest.mark.parametrize("root", [INBOX, ADMIN], ids=["site", "admin"])
+@pytest.mark.parametrize("who", ["anonymous", "no permission", "not_by", "deactivated"])
+def test_who_may_not_changes_nothing(person, who, root, fields):  # noqa: F811
+    ada = person("ada", *([] if who == "no permission" else [MAY]), is_staff=True)
+    question = asked(asking.approve_guarded, "k", not_by=[ada.pk] if who == "not_by" else [])
+    before = Question.objects.values().get()
+    client = Client() if who == "anonymous" else signed_in(ada)
+    if who == "deactivated":
+        User.objects.filter(pk=ada.pk).update(is_active=False)
+    address = page(question) if root == INBOX else f"{ADMIN}{question.pk}/change/"
+    answer = client.post(address, fields)
+    expected = {"anonymous": 302, "deactivated": 302, "no permission": 403, "not_by": 409}
+    assert answer.status_code == expected[who]
+    if answer.status_code == 302:
+        assert answer.url.startswith("/login/" if root == INBOX else "/admin/login/")
+    assert Question.objects.values().get() == before
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize("who", ["anonymous", "no permission", "deactivated"])
+def test_who_may_not_sees_nothing(person, who):  # noqa: F811
+    ada, question = person("ada"), asked(asking.approve_guarded, "secret title")
+    client = Client() if who == "anonymous" else signed_in(ada)
+    if who == "deactivated":
+        User.objects.filter(pk=ada.pk).update(is_active=False)
+    answers = [client.get(page(question)), client.get(f"{INBOX}?box=all")]
+    answers += [
+        client.post(INBOX, {"act": act, "question": question.pk, "to": "ada"})
+        for act in ("take", "give_back", "give_to")
+    ]
+    assert not any("secret title" in one.content.decode() for one in answers)
+    assert Question.objects.get().assignee is None
+
+
+def test_who_lost_the_permission_may_give_back_only(person):  # noqa: F811
+    ada, question = person("ada", MAY), asked(asking.approve_guarded)
+    people.take(question, ada)
+    ada.user_permissions.clear()
+    client = signed_in(ada)
+    shown = client.get(page(question))
+    assert "ada lacks the permission orders.change_order." in text_of(shown)
+    assert 'value="give_back"' in shown.content.decode()
+    assert 'value="answer"' not in shown.content.decode()
+    assert client.post(page(question), YES).status_code == 409
+    assert client.post(page(question), {"act": "give_back"}).status_code == 302
+    assert client.get(page(question)).status_code == 403
+
+
+@pytest.mark.parametrize("fields", [*ACTS, {"take_next": "1"}], ids=str)
+def test_each_act_needs_the_token_of_its_page(person, fields):  # noqa: F811
+    ada, question = person("ada", MAY), asked(asking.approve_guarded)
+    client = signed_in(ada, enforce_csrf_checks=True)
+    for address in (page(question), INBOX):
+        assert client.post(address, fields).status_code == 403
+        client.get(address, fields)
+    assert Question.objects.get().assignee is None
+
+
+@pytest.mark.parametrize(
+    "place", ["https://evil.example/", "//evil.example/", "javascript:alert(1)", "/\\evil.example"]
+)
+def test_an_act_leads_to_no_other_site(person, place):  # noqa: F811
+    client, question = signed_in(person("ada")), asked()
+    assert place not in client.get(page(question), {"next": place}).content.decode()
+    assert client.post(page(question), {**YES, "next": place}).url == INBOX
+
+
+# -- the admin ----------------------------------------------------------------------------------------
+
+
+def test_the_admin_has_the_same_lists_and_links_to_the_task(person):  # noqa: F811
+    ada = person("ada", is_staff=True, is_superuser=True)
+    question, client = asked(asking.approve, "order 7"), signed_in(ada)
+    assert ADMIN in client.get("/admin/").content.decode()
+    shown = client.get(f"{ADMIN}?box=free").content.decode()
+    assert "order 7" in shown
+    one = client.get(f"{ADMIN}{question.pk}/change/").content.decode()
+    task = f"/admin/txtasks/task/{question.task_id}/change/"
+    assert task in one
+    of_task = f"{ADMIN}?task={question.task_id}"
+    assert of_task in client.get(task).content.decode()
+    assert client.get(of_task).url == f"{ADMIN}{question.pk}/change/"
+    assert client.get(f"{ADMIN}?task=x").status_code == 404
+    answer = client.post(f"{ADMIN}{question.pk}/change/", YES, follow=True)
+    assert answer.redirect_chain == [(ADMIN, 302)]
+    assert "Noted, will be done: order 7" in text_of(answer)
+    assert "Answered." in client.get(f"{ADMIN}{question.pk}/history/").content.decode()
+    run_due_tasks()
+    done = f"/admin/txtasks/finishedtask/{question.task_id}/change/"
+    assert done in client.get(f"{ADMIN}{question.pk}/change/").content.decode()
+    assert of_task in client.get(done).content.decode()
+
+
+def test_the_page_of_a_task_without_questions_has_no_link(person):  # noqa: F811
+    handle = asking.remind.using(run_after=3600).enqueue(1)
+    client = signed_in(person("ada", is_staff=True, is_superuser=True))
+    assert "?task=" not in client.get(f"/admin/txtasks/task/{handle.id}/change/").content.decode()
+
+
+@pytest.mark.parametrize("address", ["x", "9" * 30, "-1", "1_0"])
+def test_the_admin_finds_no_impossible_question(person, address):  # noqa: F811
+    client = signed_in(person("ada", is_staff=True, is_superuser=True))
+    assert client.get(f"{ADMIN}{address}/change/").status_code == 404
+
+
+def test_the_admin_is_for_staff(person):  # noqa: F811
+    assert signed_in(person("ada")).get(ADMIN).status_code == 302
+    client = signed_in(person("boss", is_staff=True))
+    assert client.get(ADMIN).status_code == 200  # some kinds are for every active user
+    assert client.get(f"{ADMIN}add/").status_code == 403
+
+
+# -- the demo -----------------------------------------------------------------------------------------
+
+
+def test_the_demo_asks_people_and_a_machine(person, capsys):  # noqa: F811
+    call_command("approvals", orders=12)
+    run_due_tasks()
+    ada, bob, cy = (User.objects.get(username=name) for name in ("ada", "bob", "cy"))
+    try:
+        assert Purchase.objects.filter(state="approved").count() >= 1
+        assert people.inbox(ada, "free").questions
+        assert not people.inbox(cy, "free").questions  # the author, who also lacks the permission
+        while (question := people.take_next(ada)) is not None:
+            assert people.answer(question, ada, {"approved": True, "reason": ""}) is None
+        run_due_tasks()
+        second = people.inbox(bob, "free").questions
+        assert second
+        assert {one.name for one in second} == {"second look"}
+        for one in second:
+            assert people.answer(one, bob, {"approved": False, "reason": "too much"}) is None
+        run_due_tasks()
+        states = Purchase.objects.values_list("state", "total")
+        assert {state for state, total in states if total > 5_000} == {"refused"}
+        assert {state for state, total in states if total <= 5_000} == {"approved"}
+    finally:
+        Purchase.objects.all().delete()
+        for one in (ada, bob, cy):
+            one.delete()
+
+
+def test_the_form_of_the_demo_wants_a_reason_for_a_no():
+    assert "reason" in approval.form({"approved": ""}).errors
+    assert approval.form({"approved": "", "reason": "no money"}).is_valid()
+
+
+# -- German -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.once
+def test_the_pages_are_german(person, settings):  # noqa: F811
+    settings.LANGUAGE_CODE = "de"
+    ada = person("ada", MAY, ASSIGN, is_staff=True)
+    bob, client = person("bob", MAY), signed_in(ada)
+    taken, mine = asked(asking.approve_guarded, "X42"), asked(asking.approve_guarded, "X43")
+    Question.objects.filter(pk=taken.pk).update(due_at=taken.asked_at)
+    people.take(taken, bob)
+    people.hide(mine, ada, timedelta(days=1), "X44")
+    bob.user_permissions.clear()
+    with override("de"):
+        for root in (INBOX, ADMIN):
+            one = f"{root}{taken.pk}/" if root == INBOX else f"{root}{taken.pk}/change/"
+            answers = [client.get(f"{root}?box={box.value}") for box in Box]
+            answers += [client.get(one), client.post(one, YES), client.post(root, {"act": "take"})]
+            for answer in answers:
+                found = set(test_german.english_in(answer.content.decode()))
+                assert found - {"Reason"} == set()  # a label of the form, which is the project's
+    assert "darf sie nicht mehr beantworten" in text_of(client.get(f"{INBOX}?box=all"))
