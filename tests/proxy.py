@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from pika import frame, spec
+
 from django_txtasks.contrib.verify import proxy
 
 Asked = Callable[[bytes], bool]
@@ -62,6 +64,51 @@ class Proxy(proxy.Proxy):
 
     def pair(self, client: socket.socket, server: socket.socket) -> _Pair:
         return _Pair(client, server, self)
+
+
+class Alarm(Proxy):
+    """A RabbitMQ that may lack memory: it takes no messages then, and later all that it was sent meanwhile.
+
+    Attributes:
+        is_on: it lacks memory.
+        held: the connections that it has blocked, with what they have sent since.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self.is_on = False
+        self.held: dict[_Pair, list[bytes]] = {}
+        super().__init__(host, port)
+
+    def pair(self, client: socket.socket, server: socket.socket) -> _Pair:
+        pair = super().pair(client, server)
+        up = pair.up
+
+        def hold(data: bytes) -> bool:
+            if not self.is_on or (pair not in self.held and PUBLISH not in data):
+                return up(data)
+            if pair not in self.held:
+                client.sendall(BLOCKED)
+            self.held.setdefault(pair, []).append(data)
+            return True
+
+        pair.up = hold  # type: ignore[method-assign]
+        return pair
+
+    def connections_with(self, text: bytes) -> int:
+        """Return how many blocked connections have sent this text."""
+        return sum(text in b"".join(parts) for parts in self.held.values())
+
+    def end(self) -> None:
+        """Let it have memory again."""
+        self.is_on = False
+        for pair, parts in self.held.items():
+            pair.client.sendall(UNBLOCKED)
+            pair.server.sendall(b"".join(parts))
+
+
+PUBLISH = b"\x00\x3c\x00\x28"
+BLOCKED = frame.Method(0, spec.Connection.Blocked("low on memory")).marshal()
+UNBLOCKED = frame.Method(0, spec.Connection.Unblocked()).marshal()
 
 
 class _Pair(proxy.Pair):

@@ -15,6 +15,7 @@ import uuid
 from datetime import datetime, timedelta, timezone
 
 import django
+import handing
 import helpers
 import pytest
 from asgiref.sync import async_to_sync
@@ -22,7 +23,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test import override_settings
-from probe import framework, tasks
+from probe import framework, relay, tasks
 
 from django_txtasks import backends, enqueue_task, exceptions
 from django_txtasks.backends import compat
@@ -67,6 +68,27 @@ def told():
     yield heard
     for name, one in signals.items():
         one.disconnect(receivers[name])
+
+
+# ---- hand over
+
+
+def test_a_task_that_was_handed_over_runs_in_the_other_system(txtasks, told):
+    """Its end is unknown here, also after a target has refused it for a while."""
+    relay.reset()
+    txtasks(queues=["default", "mail"], hand_over={"mail": "probe.relay.send"})
+    backend = task_backends["default"]
+    row = framework.mail.enqueue()
+    relay.answers[Task.objects.get().task_name] = "the shop is closed"
+    handing.hand_over("mail")
+    waiting = backend.get_result(str(row.id))
+    assert (waiting.status, waiting.is_finished) == (TaskResultStatus.READY, False)
+    relay.reset()
+    Task.objects.update(run_after="2020-01-01 00:00Z")
+    handing.hand_over("mail")
+    handed = backend.get_result(str(row.id))
+    assert (handed.status, handed.is_finished) == (TaskResultStatus.RUNNING, False)
+    assert handed.finished_at is None and "finished" not in {one for one, *_ in told}
 
 
 # ---- enqueue

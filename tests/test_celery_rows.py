@@ -19,6 +19,7 @@ from celery.backends.base import DisabledBackend
 from kombu import Queue
 from probe import on_celery
 from probe.models import Run
+from proxy import Alarm
 
 from django_txtasks import external
 from django_txtasks.exceptions import Away, InvalidArguments, InvalidOption
@@ -297,6 +298,18 @@ def findings():
     return [one.id for one in run_checks(tags=["txtasks"]) if "Celery app 'probe'" in one.msg]
 
 
+def test_the_target_of_another_queue_need_not_be_importable_here(site, txtasks):
+    elsewhere = {"search": "shop.only_on_the_host_of_drains.send"}
+    txtasks(queues=["default", "search", "celery"],
+            hand_over={**elsewhere, "celery": "probe.on_celery.app"})  # fmt: skip
+    assert findings() == []
+    with transaction.atomic():
+        run.delay("x")
+    assert Task.objects.get().queue_name == "celery"
+    txtasks(hand_over=elsewhere)
+    assert findings() == ["txtasks.E040"]
+
+
 @pytest.mark.once
 def test_the_checks_find_what_cannot_work(site, txtasks):
     assert findings() == []
@@ -347,6 +360,60 @@ def test_a_row_that_is_no_message_is_dead_and_the_others_go(message, site):
 
     assert send_with_good_ones(bad) == 2
     assert list(dead()) == ["bad"]
+
+
+def test_headers_beyond_a_frame_end_the_connection_for_no_other_row(site):
+    big = {"headers": {"blob": "x" * 200_000}}
+    assert send_with_good_ones(lambda: run.apply_async(("bad",), **big)) == 2
+    (left,) = Task.objects.all()
+    assert (left.args, left.status) == (["bad"], "pending") and left.errors
+
+
+def test_a_queue_that_this_process_does_not_know_stops_no_other_row(site):
+    def bad():
+        row = run.delay("bad")
+        message = {**helpers.row(row.id).headers["message"], "queues": ["elsewhere"]}
+        Task.objects.filter(pk=row.id).update(headers={"message": message})
+
+    queues = app.amqp.queues
+    queues.create_missing = False
+    try:
+        assert send_with_good_ones(bad) == 2
+    finally:
+        queues.create_missing = True
+    (left,) = Task.objects.all()
+    assert left.args == ["bad"] and "elsewhere" in left.errors[-1]["message"]
+
+
+def test_an_alarm_of_the_broker_gets_a_row_once_more_at_most(site):
+    url = pika.URLParameters(helpers.url_of("AMQP"))
+    run.delay("first")  # declares the queue
+    with Alarm(url.host, url.port) as proxy:
+        address = app.conf.broker_url.replace(f":{url.port}/", f":{proxy.port}/")
+        celery_site.point(app, {**site.configuration, "broker_url": address})
+        with transaction.atomic():
+            run.delay("a")
+        target = app.txtasks_target("celery", ordered=False)
+        target.look_after()
+        rows, _ = choose("default", "celery", 10, Place(0.0))
+        proxy.is_on = True
+        assert "no messages" in target.send(rows, time.monotonic() + 5).away
+        with pytest.raises(Away, match="no messages"):
+            target.look_after()
+        assert len(proxy.held) == 1
+        proxy.end()
+        helpers.wait_until(lambda: _is_reached(target))
+        assert target.send(rows, time.monotonic() + 5).taken == {rows[0].id}
+        target.close()
+    assert celery_site.messages_in(site.queue) == 3
+
+
+def _is_reached(target):
+    try:
+        target.look_after()
+    except Away:
+        return False
+    return True
 
 
 def test_an_exchange_that_does_not_exist_postpones_its_row_alone(site):

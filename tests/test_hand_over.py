@@ -340,18 +340,45 @@ def test_a_dead_notice_is_enqueued_for_a_refused_row(txtasks):
     )
 
 
-def test_a_pass_begins_behind_the_last_one(monkeypatch, txtasks):
-    """Otherwise each pass would walk past the rows that were handed over, which an old snapshot keeps."""
-    txtasks(poll_interval=60)
-    monkeypatch.setattr("django_txtasks.hand_over.drain.MOST_ROWS", 10)
-    begins, fetch = [], choosing.fetch
+@pytest.fixture
+def begins(monkeypatch):
+    """For each search: it begins behind the rows of an earlier one."""
+    found, fetch = [], choosing.fetch
 
     def note(alias, sql, **params):
         if "limit" in params:
-            begins.append("mark_id" in params)
+            found.append("mark_id" in params)
         return fetch(alias, sql, **params)
 
     monkeypatch.setattr(choosing, "fetch", note)
+    return found
+
+
+def test_a_slow_search_from_the_head_is_not_repeated_for_each_row(monkeypatch, txtasks, begins):
+    """An old snapshot keeps all rows that were handed over: with a million of them a search takes seconds."""
+    txtasks(poll_interval=60)
+    monkeypatch.setattr(choosing, "SLOW_SEARCH_SECONDS", -1)
+    with handing.handing_over() as drain:
+        for number in range(3):
+            enqueue_task(paid, number)
+            drain.inbox.wake()
+            helpers.wait_until(lambda count=number + 1: len(relay.names()) == count)
+        helpers.wait_until(lambda: not Task.objects.exists())
+        place = drain._passes._place
+        assert begins[0] is False and all(begins[1:]) and len(begins) >= 3
+        place._next_head = 0.0  # rows that were written later with an older time
+        drain.inbox.wake()
+        helpers.wait_until(lambda: place._next_head)
+        enqueue_task(paid, 3)
+        drain.inbox.wake()
+        helpers.wait_until(lambda: len(relay.names()) == 4)
+        assert begins[-1] is True
+
+
+def test_a_pass_begins_behind_the_last_one(monkeypatch, txtasks, begins):
+    """Otherwise each pass would walk past the rows that were handed over, which an old snapshot keeps."""
+    txtasks(poll_interval=60)
+    monkeypatch.setattr("django_txtasks.hand_over.drain.MOST_ROWS", 10)
     enqueue_many([(paid, (number,)) for number in range(25)])
     handing.hand_over()
     assert relay.got and begins[:3] == [False, True, True]

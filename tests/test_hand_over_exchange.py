@@ -8,7 +8,8 @@ import handing
 import helpers
 import pika
 import pytest
-from proxy import Proxy
+from django.db import transaction
+from proxy import Alarm, Proxy
 
 from django_txtasks import enqueue_many, enqueue_task, external
 from django_txtasks.hand_over.targets import exchanges
@@ -212,6 +213,52 @@ def test_a_broker_that_is_away_keeps_all_rows_untouched(broker, exchange, txtask
             proxy.move(url.host, url.port)
             helpers.wait_until(lambda: not Task.objects.exists())
     assert len(arrived(broker, exchange)) == 10
+
+
+def test_an_alarm_of_the_broker_gets_each_row_once_more_at_most(
+    broker, exchange, txtasks, monkeypatch
+):
+    """It keeps what it was sent, and takes it after the alarm: also that of connections that are gone."""
+    monkeypatch.setattr("django_txtasks.hand_over.drain.LONGEST_DELAY_SECONDS", 0.01)
+    url = pika.URLParameters(broker)
+    with Alarm(url.host, url.port) as proxy:
+        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+        with handing.handing_over() as drain:
+            enqueue_task(good, 1)
+            helpers.wait_until(lambda: drain.handed == 1)
+            proxy.is_on = True
+            enqueue_task(good, 2)
+            helpers.wait_until(lambda: drain._away_count >= 5)
+            (left,) = Task.objects.all()
+            assert (left.status, left.snoozes, left.errors) == ("pending", 0, [])
+            assert proxy.connections_with(b'"task":"good"') == 1
+            proxy.end()
+            helpers.wait_until(lambda: not Task.objects.exists())
+    assert [body["args"] for _, body in arrived(broker, exchange)] == [[1], [2], [2]]
+
+
+def test_a_drain_ends_during_an_alarm_of_the_broker(broker, exchange, txtasks):
+    url = pika.URLParameters(broker)
+    with Alarm(url.host, url.port) as proxy:
+        proxy.is_on = True
+        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+        with handing.handing_over() as drain:
+            enqueue_task(good, 1)
+            helpers.wait_until(lambda: drain._away_count >= 2)
+    assert Task.objects.count() == 1
+
+
+def test_a_message_that_ends_the_connection_is_postponed_alone(broker, exchange):
+    """Headers that fit into no frame. Otherwise the same rows would end each connection, for ever."""
+    with handing.handing_over() as drain:
+        with transaction.atomic():
+            worst = enqueue_task(good, "bad")
+            Task.objects.update(headers={"tracer": {"baggage": "x" * 200_000}})
+            enqueue_many([(good, (number,)) for number in range(3)])
+        helpers.wait_until(lambda: drain.handed == 3)
+        helpers.wait_until(lambda: helpers.row(worst.id).errors)
+    assert "FRAME_ERROR" in helpers.row(worst.id).errors[-1]["message"]
+    assert sorted(body["args"] for _, body in arrived(broker, exchange)) == [[0], [1], [2]]
 
 
 def test_a_connection_that_is_cut_between_passes_is_opened_again(broker, exchange, txtasks):

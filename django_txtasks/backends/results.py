@@ -102,6 +102,8 @@ def _status(row: Any) -> compat.TaskResultStatus:
 def _finished_at(
     row: Any, status: compat.TaskResultStatus, errors: list[dict[str, Any]]
 ) -> datetime | None:
+    if status is compat.TaskResultStatus.RUNNING:  # also in another system
+        return None
     if hasattr(row, "finished_at"):
         return row.finished_at  # type: ignore[no-any-return]
     return _last_end(errors) if status is compat.TaskResultStatus.FAILED else None

@@ -16,11 +16,15 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pika import frame, spec
+from pika.exceptions import ConnectionClosedByBroker
 
 from django_txtasks.broker import failures, quiet
+from django_txtasks.broker.connection import Connection
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
 
+OF_MESSAGE = range(501, 506)
+"""Codes with which RabbitMQ ends the connection because of a message, such as headers beyond a frame."""
 OPEN_SECONDS = 5.0
 """Longest time to open a channel."""
 BYTES_AT_ONCE = 64 * 1024
@@ -50,7 +54,8 @@ class Confirms:
         confirmed: it has them, in all queues to which they were routed.
         returned: no queue takes them, with the reason.
         unsendable: they cannot be written as AMQP, with the reason. Nothing of them was sent.
-        closed: RabbitMQ has closed the channel because of one of them, with the reason. Empty: it has not.
+        closed: RabbitMQ has closed the channel, or the connection, because of one of them, with the reason. Empty:
+            it has not.
         lost: the connection is gone, or answers are missing, with the reason. Empty: neither.
     """
 
@@ -61,6 +66,25 @@ class Confirms:
     lost: str = ""
 
 
+class _Patient(Connection):
+    """A connection that stays open while RabbitMQ blocks it, for want of memory or disk space.
+
+    RabbitMQ takes earlier messages later, also after the end of the connection. With a new connection for each
+    attempt, the messages of each attempt would arrive.
+
+    Attributes:
+        blocked: the reason why RabbitMQ takes nothing; empty: it takes messages.
+    """
+
+    blocked = ""
+
+    def _on_connection_blocked(self, connection: Any, method: Any) -> None:
+        self.blocked = f"it takes no messages for now: {method.method.reason}"
+
+    def _on_connection_unblocked(self, connection: Any, method: Any) -> None:
+        self.blocked = ""
+
+
 class ConfirmedPublisher:
     """Publishes on a connection of its own, which it opens when it needs it.
 
@@ -69,14 +93,14 @@ class ConfirmedPublisher:
     """
 
     def __init__(self, config: Config, who: str) -> None:
-        self._config, self._link = config, Link(config, who)
+        self._config, self._link = config, Link(config, who, _Patient)
         self._channel: _Channel | None = None
 
     def look_after(self) -> None:
         """Connect if necessary, and read what RabbitMQ has sent.
 
         Raises:
-            ConnectionError: there is no connection; the text has the reason.
+            ConnectionError: there is no connection, or it is blocked; the text has the reason.
         """
         with quiet.ours(), self._as_connection_error():
             if self._link.connection is not None:
@@ -85,6 +109,8 @@ class ConfirmedPublisher:
                 self._link.open()
             if self._channel is None or not self._channel.is_open:
                 self._open()
+        if self._blocked:
+            raise ConnectionError(self._blocked)
 
     def publish(self, exchange: str, messages: Sequence[Message], until: float) -> Confirms:
         """Send these messages, and wait for the answers until that time by ``time.monotonic()``."""
@@ -96,16 +122,35 @@ class ConfirmedPublisher:
                 if self._channel is not None:
                     self._channel.publish(exchange, messages, until, answers)
             except Exception as error:  # pika raises many kinds
-                answers.lost = failures.in_words(error, self._config)
-        if answers.lost:
+                words = failures.in_words(error, self._config)
+                if isinstance(error, ConnectionClosedByBroker) and error.reply_code in OF_MESSAGE:
+                    answers.closed = words
+                    self._give_up()
+                else:
+                    answers.lost = words
+        if answers.lost and self._blocked:
+            answers.lost = self._blocked
+        elif answers.lost:
             self._give_up()
         return answers
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, or cut it if it is blocked, because RabbitMQ would not answer."""
+        if self._blocked:
+            self._give_up()
+        else:
+            self._drop()
+
+    def _drop(self) -> None:
         self._channel = None
         with quiet.ours():
             self._link.close()
+
+    @property
+    def _blocked(self) -> str:
+        connection: Any = self._link.connection
+        is_open = connection is not None and connection.is_open
+        return str(connection._impl.blocked) if is_open else ""
 
     def _open(self) -> None:
         self._channel = _Channel(self._link.connection)
@@ -116,7 +161,7 @@ class ConfirmedPublisher:
         connection: Any = self._link.connection
         with contextlib.suppress(OSError, AttributeError):  # it has no socket any more
             connection._impl._transport._sock.shutdown(socket.SHUT_RDWR)
-        self.close()
+        self._drop()
 
     @contextlib.contextmanager
     def _as_connection_error(self) -> Iterator[None]:
@@ -153,7 +198,9 @@ class _Channel:
         """Send the messages and wait, and fill the answers in."""
         self._answers, self._waiting = answers, {}
         self._send(exchange, messages)
-        self._turn(until, lambda: not self._waiting or not self._channel.is_open)
+        self._turn(
+            until, lambda: not self._waiting or self._impl.blocked or not self._channel.is_open
+        )
         if not self._channel.is_open:
             reason = self._channel._closing_reason
             answers.closed = f"{reason.reply_code} {reason.reply_text}"

@@ -17,6 +17,8 @@ from django_txtasks.lifecycle.statements import AFTER_CURSOR
 
 MOST_BYTES = 4_000_000
 """Bytes of arguments and headers in one pass; a bigger row goes alone."""
+SLOW_SEARCH_SECONDS = 0.1
+"""Seconds of a search from the head after which it is not repeated for each new row."""
 PAUSE_PER_SECOND = 20
 """Pause in seconds per second of a search from the head: it takes at most 5 % of the time."""
 MOST_PAUSE_SECONDS = 30.0
@@ -37,33 +39,42 @@ class Place:
     Args:
         pause: seconds between two passes that begin at the head again, for rows that were written later with an
             older time, or were locked.
+
+    Attributes:
+        is_slow: the last search from the head took long. Then the searches in between read new rows only.
     """
 
     def __init__(self, pause: float) -> None:
         self._pause, self._next_head = pause, 0.0
         self.cursors: dict[int, tuple[str, uuid.UUID]] = {}
+        self._before = self.cursors
         self._began = 0.0
-        self.is_from_head = True
+        self.is_from_head, self.is_slow = True, False
 
     def begin(self) -> None:
         """Begin a pass."""
         self._began = time.monotonic()
         self.is_from_head = not self.cursors or self._began >= self._next_head
         if self.is_from_head:
-            self.cursors = {}
+            self._before, self.cursors = self.cursors, {}
 
     def chosen(self, found: dict[int, _Seen], *, is_all: bool) -> None:
         """Note the last row of each priority, once the rows were chosen.
 
         Args:
-            is_all: no more rows are due behind them. Then the next pass begins at the head.
+            is_all: no more rows are due behind them. Then the next pass begins at the head, unless that is slow.
         """
         now = time.monotonic()
         if self.is_from_head:
-            rest = min(PAUSE_PER_SECOND * (now - self._began), MOST_PAUSE_SECONDS)
-            self._next_head = now + max(self._pause, rest)
+            took = now - self._began
+            self.is_slow = took > SLOW_SEARCH_SECONDS
+            self._next_head = now + max(
+                self._pause, min(PAUSE_PER_SECOND * took, MOST_PAUSE_SECONDS)
+            )
+            if self.is_slow:
+                self.cursors = self._before
         self.cursors.update({one: (seen.due_at, seen.id) for one, seen in found.items()})
-        if is_all:
+        if is_all and not self.is_slow:
             self.cursors = {}
 
 
@@ -93,9 +104,9 @@ def choose(alias: str, queue: str, limit: int, place: Place | None) -> Chosen:
         place.begin()
     search = _Search(alias, queue, limit, place)
     is_cut = any(search.is_cut_in(priority) for priority in pending_priorities(alias, queue))
-    is_all = not is_cut and (place is None or place.is_from_head)
     if place is not None:
         place.chosen(search.last, is_all=not is_cut)
+    is_all = not is_cut and (place is None or place.is_from_head or place.is_slow)
     return Chosen(_read(alias, search.found), is_all)
 
 

@@ -25,6 +25,8 @@ from django_txtasks.worker.process.shutdown import Shutdown
 
 MOST_ROWS = 500
 """Number of rows in one pass."""
+LEAST_ROWS = 1
+"""Number of rows in a pass after a failure: rows that were sent may have arrived, and arrive again each time."""
 SLOW_SECONDS, QUICK_SECONDS = 1.0, 0.5
 """Seconds of a pass after which the next one has half as many rows, and below which it has twice as many."""
 REST_SECONDS = 1.0
@@ -134,6 +136,7 @@ class Drain:
     def _is_away(self, reason: str) -> float:
         """Tell once that the target cannot be reached. Return the seconds to wait."""
         self._away_count += 1
+        self._size = LEAST_ROWS
         delay = _delay(self._away_count, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
         is_news = self._away_since is None
         if self._away_since is None:
@@ -157,6 +160,7 @@ class Drain:
             self.liveness.wrote()
             return 0.0
         self._failures += 1
+        self._size = LEAST_ROWS
         delay = 0.0 if self._failures == 1 else _delay(self._failures, 0.1, DATABASE_SECONDS)
         self._outage.failed(text_of(error), delay)
         if not is_repeatable(error):

@@ -14,10 +14,13 @@ from amqp.exceptions import AMQPError, ChannelError, FrameSyntaxError
 
 from django_txtasks.contrib.celery.messages import JSON, Message, event_of
 from django_txtasks.database.errors import text_of
+from django_txtasks.exceptions import Away
 from django_txtasks.hand_over.target import Answers
 
 UNSENDABLE = (struct.error, FrameSyntaxError, ValueError, TypeError, OverflowError)
 """Errors of a message for which AMQP has no form. Nothing of it was sent."""
+OF_MESSAGE = range(501, 506)
+"""Codes with which RabbitMQ ends the connection because of a message, such as headers beyond a frame."""
 
 
 class AmqpSender:
@@ -25,6 +28,10 @@ class AmqpSender:
 
     Args:
         connection: an open connection of kombu, by py-amqp.
+
+    Attributes:
+        blocked: the reason why RabbitMQ takes nothing; empty: it takes messages. It takes
+            earlier messages later, so the connection stays.
     """
 
     def __init__(self, app: Any, connection: Any) -> None:
@@ -34,6 +41,9 @@ class AmqpSender:
         self._waiting: dict[int, uuid.UUID] = {}
         self._answers = Answers()
         self._channel: Any = None
+        self.blocked = ""
+        connection.connection.on_blocked = self._is_blocked
+        connection.connection.on_unblocked = self._is_unblocked
 
     def look_after(self) -> None:
         """Send a heartbeat if it is time, and read what RabbitMQ has sent."""
@@ -41,6 +51,8 @@ class AmqpSender:
         self._connection.heartbeat_check()
         with contextlib.suppress(TimeoutError):
             self._connection.drain_events(timeout=0)
+        if self.blocked:
+            raise Away(self.blocked)
 
     def send(self, messages: Sequence[Message], until: float) -> Answers:
         """Publish these messages, and wait until that time, by ``time.monotonic()``, for their confirms."""
@@ -53,7 +65,7 @@ class AmqpSender:
                 for one in messages:
                     if self._is_declared(one):
                         self._publish(one)
-            while self._waiting and (seconds := until - time.monotonic()) > 0:
+            while self._waiting and not self.blocked and (seconds := until - time.monotonic()) > 0:
                 self._connection.drain_events(timeout=seconds)
         except ChannelError as error:
             answers.broken = text_of(error)
@@ -61,12 +73,23 @@ class AmqpSender:
         except TimeoutError:
             pass
         except (AMQPError, OSError) as error:
-            answers.away = text_of(error)
-        if self._waiting and not (answers.broken or answers.away):
+            if getattr(error, "code", 0) in OF_MESSAGE:
+                answers.broken = text_of(error)
+            else:
+                answers.away = text_of(error)
+        if self.blocked and not (answers.broken or answers.away):
+            answers.away = self.blocked
+        elif self._waiting and not (answers.broken or answers.away):
             answers.away = (
                 f"{len(self._waiting)} confirms are missing, because RabbitMQ does not answer"
             )
         return answers
+
+    def _is_blocked(self, reason: str) -> None:
+        self.blocked = f"RabbitMQ takes no messages for now: {reason}"
+
+    def _is_unblocked(self) -> None:
+        self.blocked = ""
 
     def _open(self) -> None:
         """Open a channel with confirms, unless one is open."""
@@ -94,6 +117,9 @@ class AmqpSender:
                 with self._connection.channel() as channel:
                     self._app.amqp.queues[name](channel).declare()
             except ChannelError as error:
+                self._answers.postponed[message.id] = f"queue {name!r}: {text_of(error)}"
+                return False
+            except (KeyError, *UNSENDABLE) as error:  # unknown here, or with odd arguments
                 self._answers.postponed[message.id] = f"queue {name!r}: {text_of(error)}"
                 return False
             self._declared.add(name)

@@ -21,6 +21,8 @@ class KombuSender:
         connection: an open connection of kombu.
     """
 
+    blocked = ""
+
     def __init__(self, app: Any, connection: Any) -> None:
         self._app, self._connection = app, connection
         self._producer = app.amqp.Producer(connection, auto_declare=False)

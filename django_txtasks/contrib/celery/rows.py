@@ -79,8 +79,16 @@ def queues_of(app: Any, config: Config) -> list[str]:
 
 
 def target_of(to: Any) -> Any:
-    """Return the object that an entry of ``TXTASKS["hand_over"]`` names; an exchange as text."""
-    return import_string(to) if isinstance(to, str) and ":" not in to else to
+    """Return the object that an entry of ``TXTASKS["hand_over"]`` names; an exchange as text.
+
+    None: it cannot be imported here. Only a drain needs the targets of other queues, and tells it.
+    """
+    if not isinstance(to, str) or ":" in to:
+        return to
+    try:
+        return import_string(to)
+    except ImportError:
+        return None
 
 
 def write(row: NewRow, outgoing: Outgoing, template: Template) -> None:

@@ -29,7 +29,13 @@ BY_BATCHES = "py-amqp"
 
 
 class Sender(Protocol):
-    """Publishes messages on one connection."""
+    """Publishes messages on one connection.
+
+    Attributes:
+        blocked: the reason why the broker takes nothing for now, although the connection is good; empty: it does.
+    """
+
+    blocked: str
 
     def look_after(self) -> None:
         """Answer to the broker; called about once a second."""
@@ -57,6 +63,8 @@ class CeleryTarget:
         """Connect if necessary; see ``Target``."""
         try:
             self._open().look_after()
+        except Away as error:
+            raise Away(f"Celery's broker: {error}") from None
         except Exception as error:  # each transport has its own
             self._cut()
             raise Away(f"Celery's broker: {text_of(error)}") from error
@@ -89,6 +97,10 @@ class CeleryTarget:
         if connection is not None:
             connection.collect()
 
+    @property
+    def _is_connected(self) -> bool:
+        return self._connection is not None and bool(self._connection.connected)
+
     def _forget(self) -> Any:
         connection, self._connection, self._sender = self._connection, None, None
         return connection
@@ -115,7 +127,9 @@ class CeleryTarget:
             answers = self._open().send(messages, until)
         except Exception as error:  # while it connects
             answers = Answers(away=text_of(error))
-        if answers.away:
+        is_blocked = self._sender is not None and self._sender.blocked
+        if (answers.away and not is_blocked) or not self._is_connected:
             self._cut()
+        if answers.away:
             answers.away = f"Celery's broker: {answers.away}"
         return answers

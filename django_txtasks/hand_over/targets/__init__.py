@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import iscoroutinefunction
+
 from django.utils.module_loading import import_string
 
 from django_txtasks.conf import Config
@@ -28,6 +30,8 @@ def target_of(config: Config, queue: str) -> Target:
     if hasattr(found, "txtasks_target"):
         target: Target = found.txtasks_target(queue, ordered=entry.ordered)
         return target
+    if iscoroutinefunction(found):
+        raise ConfigError(f"{where} is {entry.to!r}, an async function: name a plain function.")
     if callable(found):
         return FunctionTarget(found, queue, ordered=entry.ordered)
     raise ConfigError(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import queue
+import socket
+import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.db import close_old_connections, connections
@@ -17,6 +20,9 @@ from django_txtasks.hand_over.target import Answers
 
 CALL_SECONDS = 10.0
 """Longest time of one call. The rows are locked meanwhile."""
+OF_NETWORK = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError)
+NO_ROUTE = {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH}
+"""Numbers of an OSError that mean that no network leads to the other system."""
 
 
 class FunctionTarget:
@@ -51,8 +57,14 @@ class FunctionTarget:
         seconds = min(CALL_SECONDS, until - time.monotonic())
         try:
             said = self._caller.call(list(rows), seconds)
-        except OSError as error:  # of a network or a time limit
-            return Answers(away=text_of(error))
+        except (
+            _TooSlow
+        ) as error:  # if one row alone takes too long, the others must not wait for it
+            return Answers(broken=str(error)) if len(rows) == 1 else Answers(away=str(error))
+        except Exception as error:
+            if _is_of_network(error):
+                return Answers(away=text_of(error))
+            raise
         return _read(said, rows)
 
     def close(self) -> None:
@@ -60,6 +72,31 @@ class FunctionTarget:
         caller, self._caller = self._caller, None
         if caller is not None:
             caller.end()
+
+
+class _TooSlow(Exception):
+    """The function has not returned in time."""
+
+
+def _is_of_network(error: BaseException) -> bool:
+    """Return True if the network, or a time limit, is the cause of an error.
+
+    Most errors of files and of HTTP are an OSError, too, and are the fault of one row. Libraries raise their own
+    errors while they handle the one of the network.
+    """
+    return any(
+        isinstance(one, OF_NETWORK) or (isinstance(one, OSError) and one.errno in NO_ROUTE)
+        for one in _causes(error)
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, and the errors behind it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _read(said: Any, rows: Sequence[Row]) -> Answers:
@@ -90,7 +127,7 @@ class _Caller:
         """Return the value of the function, or raise its error.
 
         Raises:
-            Away: it has not returned in time.
+            _TooSlow: it has not returned in time.
         """
         answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.is_busy = True
@@ -98,7 +135,9 @@ class _Caller:
         try:
             said, error = answer.get(timeout=max(0.0, seconds))
         except queue.Empty:
-            raise Away(f"its function has not returned within {seconds:.1f} s") from None
+            raise _TooSlow(f"its function has not returned within {seconds:.1f} s") from None
+        if error is not None and not isinstance(error, Exception):  # it must not end the drain
+            raise RuntimeError(f"the function raised {text_of(error)}") from error
         if error is not None:
             raise error
         return said
@@ -111,11 +150,14 @@ class _Caller:
         while (asked := self._asked.get()) is not None:
             rows, answer = asked
             close_old_connections()
-            result: tuple[Any, Exception | None]
+            result: tuple[Any, BaseException | None]
             try:
                 result = self._function(rows), None
-            except Exception as error:
-                result = None, error
+            except BaseException as error:
+                result = (
+                    None,
+                    error,
+                )  # also SystemExit: without this thread nothing would go
             self.is_busy = False
             answer.put(result)
         connections.close_all()
