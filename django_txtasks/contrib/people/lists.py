@@ -164,7 +164,8 @@ def _querysets(
     alias: str, user: Any, box: Box, kind: str | None, after: Place | None
 ) -> Iterable[QuerySet[Question]]:
     if box is Box.MINE:
-        mine = Question.objects.using(alias).filter(closed_at=None, assignee=user.pk)
+        # A closed question has no assignee. With closed_at, databases would walk through all open ones instead.
+        mine = Question.objects.using(alias).filter(assignee=user.pk)
         mine = mine.filter(_is_shown()).order_by("due_at", "id")
         if kind is not None:
             mine = mine.filter(kind=kind)
