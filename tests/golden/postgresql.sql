@@ -447,6 +447,13 @@ SELECT task_id
     UNION
     SELECT task_id
     FROM (SELECT DISTINCT task_id
+    FROM txtasks_link
+    WHERE task_id > $1
+    ORDER BY task_id
+    LIMIT $2) of_txtasks_link
+    UNION
+    SELECT task_id
+    FROM (SELECT DISTINCT task_id
     FROM txtasks_question
     WHERE task_id > $1
     ORDER BY task_id

@@ -375,6 +375,13 @@ SELECT task_id
     UNION
     SELECT task_id
     FROM (SELECT DISTINCT task_id
+    FROM txtasks_link
+    WHERE task_id > %(last)s
+    ORDER BY task_id
+    LIMIT %(limit)s) of_txtasks_link
+    UNION
+    SELECT task_id
+    FROM (SELECT DISTINCT task_id
     FROM txtasks_question
     WHERE task_id > %(last)s
     ORDER BY task_id
