@@ -61,6 +61,8 @@ def main() -> None:
     from django.db import connection
     from django.test.utils import setup_databases, teardown_databases
 
+    from django_txtasks.hints import sender
+
     connection.settings_dict["TEST"]["NAME"] = f"inbox_{os.getpid()}"
     old = setup_databases(verbosity=0, interactive=False)
     try:
@@ -69,6 +71,7 @@ def main() -> None:
         for title, call in calls().items():
             print(f"| {title:28} | {measured(call, arguments.repeat):8.1f} ms |", flush=True)
     finally:
+        sender.close_all()  # its session would keep the database
         teardown_databases(old, verbosity=0)
 
 
