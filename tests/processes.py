@@ -81,12 +81,17 @@ class Guard:
 
 
 class Home:
-    """A private directory and the processes that live in it, as an unprivileged user."""
+    """A private directory and the processes that live in it, as an unprivileged user.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        kept: the directory, which stays when the processes have ended; None = a new one, which goes with them.
+    """
+
+    def __init__(self, name: str, kept: Path | None = None) -> None:
         # Straight below /tmp: the path of a socket may have 107 bytes, TMPDIR often has more.
-        self.path = Path(tempfile.mkdtemp(prefix=f"txtasks-{name}-", dir="/tmp"))
-        self._guard = Guard(self.path)
+        self.path = kept or Path(tempfile.mkdtemp(prefix=f"txtasks-{name}-", dir="/tmp"))
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._guard = Guard(None if kept else self.path)
         self._processes: list[subprocess.Popen[bytes]] = []
         if os.geteuid() == 0:
             shutil.chown(self.path, **_unprivileged())

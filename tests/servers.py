@@ -15,8 +15,9 @@ import signal
 import socket
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import programs
 from processes import Home
@@ -28,14 +29,22 @@ _GIVEN: list[socket.socket] = []  # one for each port of ours
 
 
 class Server(ABC):
-    """A private server: stopped and started at will, gone when closed or when we are killed."""
+    """A private server: stopped and started at will, gone when closed or when we are killed.
+
+    Args:
+        directory: keeps its data there, for the next start; None = they go with the server.
+        settings: more settings of the server.
+    """
 
     name: ClassVar[str]
     wanted: ClassVar[Wanted]
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, directory: Path | None = None, settings: Mapping[str, object] | None = None
+    ) -> None:
         self._home: Home | None = None
+        self._kept, self._extra = directory, settings or {}
         self.port = 0
 
     def __enter__(self) -> Server:
@@ -96,9 +105,10 @@ class Server(ABC):
     def _move_in(self, program: Program) -> None:
         self._program = program
         self._env = program.environment()
-        self._home = Home(type(self).__name__.lower())
+        self._home = Home(type(self).__name__.lower(), self._kept)
         self.port = free_port()
-        self._prepare()
+        if not (self.home.path / "data").exists():
+            self._prepare()
 
     @abstractmethod
     def _prepare(self) -> None:
@@ -131,8 +141,8 @@ class Postgres(Server):
     )
     stop_signal = signal.SIGINT  # TERM would wait until the last client has left
 
-    def __init__(self, *, durable: bool = False, network: str = "") -> None:
-        super().__init__()
+    def __init__(self, *, durable: bool = False, network: str = "", **kept: Any) -> None:
+        super().__init__(**kept)
         self._care = "on" if durable else "off"
         self._network = network
 
@@ -160,6 +170,7 @@ class Postgres(Server):
             "synchronous_commit": self._care,
             "full_page_writes": self._care,
             "jit": "off",  # its library is large, and of no use for short statements
+            **self._extra,
         }
         arguments = [f"--{name}={value}" for name, value in settings.items()]
         self.home.spawn(
@@ -253,8 +264,8 @@ class MariaDB(Server):
     name = "MariaDB"
     wanted = Wanted(command="mariadbd", package="mariadb-server-core", pattern="usr/sbin/mariadbd")
 
-    def __init__(self, *, durable: bool = False) -> None:
-        super().__init__()
+    def __init__(self, *, durable: bool = False, **kept: Any) -> None:
+        super().__init__(**kept)
         self._flush = 1 if durable else 0
 
     @property
@@ -277,6 +288,7 @@ class MariaDB(Server):
             "innodb-flush-log-at-trx-commit": self._flush,
             "character-set-server": "utf8mb4",
             "collation-server": "utf8mb4_unicode_ci",
+            **self._extra,
         }
         arguments = [f"--{name}={value}" for name, value in settings.items()]
         self.home.spawn(

@@ -35,9 +35,12 @@ LIVE = """
       FROM {series}
 """
 FINISHED = """
-    INSERT INTO txtasks_finishedtask (id, task_name, queue_name, outcome, finished_at)
+    INSERT INTO txtasks_finishedtask (id, task_name, queue_name, outcome, args, kwargs, attempt, worker,
+                                      enqueued_at, run_after, started_at, finished_at)
     SELECT {id}, CONCAT('shop.tasks.task_', MOD(n * 7, {functions})), CONCAT('queue_', MOD(n, {queues})),
-           CASE WHEN MOD(n, 50) = 0 THEN 'discarded' ELSE 'succeeded' END, {long_ago}
+           CASE WHEN MOD(n, 50) = 0 THEN 'discarded' ELSE 'succeeded' END,
+           {json_begin}CONCAT('[', n, ', "some text as an argument"]'){json_end}, '{{"express": true}}', 1,
+           {worker}, {long_ago}, {long_ago}, {long_ago}, {long_ago}
       FROM {series}
 """
 PIECES = {
