@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.models import Value
 from probe import tasks
+from reads import work_counted
 
 from django_txtasks import load
 from django_txtasks.lifecycle import pausing, workers
@@ -80,6 +81,18 @@ def test_many_queues_and_priorities_read_a_bounded_number_of_rows(monkeypatch, p
     for priority in range(priorities):
         due(9, priority=priority)
     assert numbers()[0] == counted
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="counts reads of MariaDB")
+def test_run_times_do_not_read_the_whole_history(monkeypatch):
+    monkeypatch.setattr(load.statements, "LAST_ENDED", 10)
+    worker(GIVE)
+    ended(2_000, 1.0)
+    due(1)
+    with work_counted() as reads:
+        (one,) = load.look("default").queues
+    assert one.run_seconds == pytest.approx(1, abs=0.01)
+    assert reads[0] < 1_000
 
 
 def test_an_empty_database_has_no_load():

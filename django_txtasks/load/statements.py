@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from django_txtasks.database.execute import as_uuid, is_uuid
 from django_txtasks.database.time_limits import within_together
 from django_txtasks.lifecycle import lane_buckets
 from django_txtasks.lifecycle.buckets import paused_queues
@@ -42,6 +43,11 @@ IN_LANES = """
 RUNNING = """
     SELECT queue_name, {claimed_for} FROM txtasks_task {by_worker}
      WHERE status = 'claimed' AND worker = %(worker)s ORDER BY claimed_at LIMIT %(limit)s
+"""
+
+# Django would sort by the text of the time in its SELECT, which no index has: the whole history, each time.
+LATELY_ENDED = """
+    SELECT id FROM txtasks_finishedtask {by_finish} ORDER BY finished_at DESC LIMIT %(limit)s
 """
 
 
@@ -90,7 +96,7 @@ def queues(alias: str, living: Iterable[Living], seconds: float) -> list[QueueLo
         if queue not in paused
     }
     running = _running(alias, living, look)
-    ran = _run_seconds(alias, living)
+    ran = _run_seconds(alias, living, look)
     found = []
     for queue in sorted({*due, *in_lanes, *running}):
         now = running.get(queue, [])
@@ -125,12 +131,13 @@ def _running(alias: str, living: list[Living], look: Look) -> dict[str, list[flo
     return found
 
 
-def _run_seconds(alias: str, living: list[Living]) -> dict[str, float]:
+def _run_seconds(alias: str, living: list[Living], look: Look) -> dict[str, float]:
     """Return by queue the mean run time of the last tasks that have succeeded in threads."""
     found: dict[str, list[float]] = defaultdict(list)
     columns = ("queue_name", "task_name", "outcome", "started_at", "finished_at")
-    rows = FinishedTask.objects.using(alias).order_by("-finished_at").values_list(*columns)
-    for queue, name, outcome, started, ended in rows[:LAST_ENDED]:
+    ids = [as_uuid(one) for (one,) in look(alias, LATELY_ENDED, limit=LAST_ENDED) if is_uuid(one)]
+    rows = FinishedTask.objects.using(alias).filter(pk__in=ids).values_list(*columns)
+    for queue, name, outcome, started, ended in rows:
         is_ran = outcome == Outcome.SUCCEEDED and started is not None and ended is not None
         if is_ran and _is_for_threads(living, queue, name):
             found[queue].append((ended - started).total_seconds())
