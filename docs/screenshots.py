@@ -43,6 +43,7 @@ SIZES = {
     "tasks": (LAPTOP, 1020),
     "dead-task": (LAPTOP, 1500),
     "workers": (LAPTOP, 560),
+    "inbox": (820, 760),
 }
 UNFOLD_HEIGHT = 1030
 DARK = ("glance-phone", "cause-phone")
@@ -57,7 +58,7 @@ def main(directory: str = str(HERE / "images")) -> None:
     with tempfile.TemporaryDirectory(prefix="shop-") as room:
         _set_up(Path(room))
         with browsing.server() as address, browsing.browser() as chromium:
-            for scene in (_bad_evening, _working_day):
+            for scene in (_bad_evening, _working_day, _approvals):
                 with scene() as pages:
                     for name, page in pages.items():
                         _take(chromium, f"{address}{page}", Path(directory) / f"{name}.png")
@@ -148,6 +149,28 @@ def _working_day() -> Iterator[dict[str, str]]:
     finally:
         workers.send_signal(signal.SIGTERM)
         workers.wait(30)
+
+
+@contextmanager
+def _approvals() -> Iterator[dict[str, str]]:
+    """Orders that wait for people; gives the list of questions."""
+    from django.contrib.auth import get_user_model
+    from django.core.management import call_command
+
+    from django_txtasks.contrib import people
+    from django_txtasks.contrib.people.models import Question
+
+    call_command("approvals", orders=14, verbosity=0)
+    call_command("runworkers", batch=True, verbosity=0)
+    bob = get_user_model().objects.get(username="bob")
+    reader = get_user_model().objects.earliest("pk")
+    first, second, third = Question.objects.filter(closed_at=None).order_by("due_at", "pk")[1:4]
+    people.take(first, bob)
+    people.take(second, reader)
+    people.give_back(second, reader, note="Above her limit: please ask Ms Brown first")
+    people.take(third, reader)
+    _wait_until(lambda: people.counts(reader)[people.Box.OVERDUE] > 0)
+    yield {"inbox": "/inbox/?box=all"}
 
 
 def _take_with_unfold(picture: Path) -> None:

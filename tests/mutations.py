@@ -55,6 +55,25 @@ class Mutant:
 BOTH = ("POSTGRES", "MARIADB")
 FENCE = "WHERE id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND TRIM(status) = 'claimed'"
 MUTANTS = [
+    Mutant("people: a page shows no question to who may not see it", "contrib/people/views.py",
+           {"if not showing.is_visible(question, self.request.user):": "if False:"},
+           "test_people_pages.py::test_who_may_not_sees_nothing"),
+    Mutant("people: a list acts on no question that is not visible", "contrib/people/views.py",
+           {"if not all(showing.is_visible(one, self.request.user) for one in found):": "if False:"},
+           "test_people_pages.py::test_who_may_not_sees_nothing"),
+    Mutant("people: an act leads to no other site", "contrib/people/views.py",
+           {"return wanted if is_ours else self.inbox_url()": "return wanted or self.inbox_url()"},
+           "test_people_pages.py::test_an_act_leads_to_no_other_site"),
+    Mutant("people: a refused act writes no entry", "contrib/people/desk.py",
+           {"            if refusal is None:\n                note_in_log(user, question, text)":
+            "            note_in_log(user, question, text)"},
+           "test_people_pages.py::test_a_refused_act_writes_no_entry"),
+    Mutant("people: the admin's questions are for who may see some", "contrib/people/admin.py",
+           {"if not self.has_view_permission(request):": "if False:"},
+           "test_people_pages.py::test_the_admin_is_for_who_may_see_some"),
+    Mutant("people: a page of many people asks for each permission once", "contrib/people/showing.py",
+           {"if key not in may:": "if True:"},
+           "test_people_pages.py::test_a_page_of_many_people_asks_for_each_permission_once"),
     Mutant("many: what is marked stays as it is marked", "items.py",
            {"return item._mark.setdefault(_ONLY, outcome)": "item._mark[_ONLY] = outcome; return outcome"},
            "test_many.py::test_the_first_mark_counts_and_a_second_one_is_an_error"),

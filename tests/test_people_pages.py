@@ -449,6 +449,14 @@ def test_the_admin_is_for_staff(person):  # noqa: F811
     assert client.get(f"{ADMIN}add/").status_code == 403
 
 
+def test_the_admin_is_for_who_may_see_some(person, monkeypatch):  # noqa: F811
+    question, client = asked(), signed_in(person("boss", is_staff=True))
+    monkeypatch.setattr("django_txtasks.contrib.people.admin.kinds_for", lambda user: [])
+    for address in (ADMIN, f"{ADMIN}{question.pk}/change/"):
+        assert client.get(address).status_code == 403
+    assert ADMIN not in client.get("/admin/").content.decode()
+
+
 # -- the demo -----------------------------------------------------------------------------------------
 
 
