@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from django.contrib.admin.templatetags.admin_list import _boolean_icon  # type: ignore[attr-defined]
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
@@ -59,13 +58,20 @@ def no_will() -> str:
 def icon(value: bool | None, meaning: str) -> str:
     """Return Django's icon, with the meaning as the tooltip of a cross."""
     if value is not False:
-        return str(_boolean_icon(value))
-    return format_html('<span title="{}">{}</span>', meaning, _boolean_icon(value))
+        return str(_icon(value))
+    return format_html('<span title="{}">{}</span>', meaning, _icon(value))
 
 
 def in_words(value: bool | None, meaning: str) -> str:
     """Return Django's icon, with the meaning beside a cross."""
-    return format_html("{} {}", _boolean_icon(value), meaning if value is False else "")
+    return format_html("{} {}", _icon(value), meaning if value is False else "")
+
+
+def _icon(value: bool | None) -> str:
+    # the import takes time, and a process without the admin's pages needs no icon
+    from django.contrib.admin.templatetags.admin_list import _boolean_icon  # type: ignore[attr-defined]
+
+    return str(_boolean_icon(value))
 
 
 def notes(alias: str) -> Iterator[str]:
