@@ -67,14 +67,18 @@ class AmqpSender:
                         self._publish(one)
             while self._waiting and not self.blocked and (seconds := until - time.monotonic()) > 0:
                 self._connection.drain_events(timeout=seconds)
+            self._publish_events(
+                [event for one in messages if one.id in answers.taken for event in one.events]
+            )
         except ChannelError as error:
             answers.broken = text_of(error)
             self._give_up_channel()
         except TimeoutError:
             pass
         except (AMQPError, OSError) as error:
-            if getattr(error, "code", 0) in OF_MESSAGE:
-                answers.broken = text_of(error)
+            cause = _of_message(error)
+            if cause is not None:
+                answers.broken = text_of(cause)
             else:
                 answers.away = text_of(error)
         if self.blocked and not (answers.broken or answers.away):
@@ -138,18 +142,23 @@ class AmqpSender:
             return
         self._tag += 1
         self._waiting[self._tag] = message.id
-        for event in message.events:
-            self._publish_event(event)
 
-    def _publish_event(self, event: Mapping[str, Any]) -> None:
-        """Publish an event, which may be lost: nothing waits for its confirm."""
-        exchange, routing_key, headers = event_of(self._app, event)
-        if exchange.name not in self._declared:
-            exchange(self._channel).declare()
-            self._declared.add(exchange.name)
-        made = self._channel.prepare_message(json.dumps(event), None, *JSON, headers)
-        self._channel._basic_publish(made, exchange.name, routing_key)
-        self._tag += 1
+    def _publish_events(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Publish the events of messages that RabbitMQ has. They may be lost, and have a channel of their own.
+
+        An exchange of events that RabbitMQ refuses would close the channel of the messages, and they would be sent
+        again.
+        """
+        if not events or self.blocked:
+            return
+        with contextlib.suppress(ChannelError), self._connection.channel() as channel:
+            for event in events:
+                exchange, routing_key, headers = event_of(self._app, event)
+                if exchange.name not in self._declared:
+                    exchange(channel).declare()
+                    self._declared.add(exchange.name)
+                made = channel.prepare_message(json.dumps(event), None, *JSON, headers)
+                channel._basic_publish(made, exchange.name, routing_key)
 
     def _acked(self, tag: int, multiple: bool) -> None:
         for message_id in self._answered(tag, multiple):
@@ -169,3 +178,13 @@ class AmqpSender:
     def _answered(self, tag: int, multiple: bool) -> list[uuid.UUID]:
         tags = [one for one in self._waiting if one <= tag] if multiple else [tag]
         return [self._waiting.pop(one) for one in tags if one in self._waiting]
+
+
+def _of_message(error: BaseException | None) -> BaseException | None:
+    """Return the error with which RabbitMQ ended the connection because of a message; None: it has another reason.
+
+    The error of the closed socket can come after it.
+    """
+    while error is not None and getattr(error, "code", 0) not in OF_MESSAGE:
+        error = error.__context__
+    return error
