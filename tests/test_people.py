@@ -412,7 +412,7 @@ def test_a_time_of_another_day_has_its_date(person):
     ada, bob, question = person("ada"), person("bob"), asked()
     people.answer(question, ada, YES)
     helpers.execute("UPDATE txtasks_question SET closed_at = '2020-01-02 03:04:05'")
-    assert str(people.take(question, bob)) == "ada answered at 01/02/2020 3:04 a.m.."
+    assert str(people.take(question, bob)) == "ada answered at 01/02/2020 3:04 a.m."
 
 
 # -- what the task says ----------------------------------------------------------------------------

@@ -86,9 +86,39 @@ def test_the_second_answer_is_told_who_was_first_and_loses_no_text(person):  # n
     assert people.answer(question, ada, {"approved": True, "reason": ""}) is None
     answer = signed_in(bob).post(page(question), {**YES, "answer-reason": "my long reason"})
     assert answer.status_code == 409
-    assert re.search(r'role="alert">Ada answered at ', answer.content.decode())
-    assert "my long reason" in answer.content.decode()
-    assert "<fieldset disabled>" in answer.content.decode()
+    assert re.search(
+        r'role="alert">Your answer was not used: Ada answered at ', answer.content.decode()
+    )
+    assert "Not used: your answer Approved yes Reason my long reason" in text_of(answer)
+    assert "The answer Approved yes" in text_of(answer)
+    assert "Your answer was not used: Ada answered" in text_of(answer)
+    assert 'class="txp-answer"' not in answer.content.decode()
+
+
+def test_the_answer_is_shown_to_the_person_who_gave_it(person):  # noqa: F811
+    client, question = signed_in(person("ada")), asked()
+    no = {**YES, "answer-reason": "Bad payer"}
+    del no["answer-approved"]
+    noted = client.post(page(question), no, follow=True)
+    assert "Approved: no · Reason: Bad payer" in text_of(noted)
+    assert text_of(client.get(INBOX)).count("Approved: no · Reason: Bad payer") == 1
+    assert "The answer Approved no Reason Bad payer" in text_of(client.get(page(question)))
+
+
+def test_the_key_enter_gives_if_a_colleague_is_named_and_else_saves_the_note(person):  # noqa: F811
+    client, question = signed_in(person("ada", ASSIGN)), asked()
+    bob = person("bob")
+    for address in (page(question), INBOX):
+        assert (
+            '<button name="act" value="enter" hidden></button>'
+            in client.get(address).content.decode()
+        )
+    client.post(page(question), {"act": "enter", "note": "look", "to": ""})
+    question.refresh_from_db()
+    assert (question.note, question.assignee) == ("look", None)
+    said = client.post(INBOX, {"act": "enter", "question": question.pk, "to": "Bob"}, follow=True)
+    question.refresh_from_db()
+    assert question.assignee == bob and "Given to Bob." in text_of(said)
 
 
 def test_each_reason_is_said_in_words(person):  # noqa: F811
@@ -158,8 +188,8 @@ def test_take_give_back_hide_and_note(person):  # noqa: F811
     address = f"{page(question)}?next={place}"
     for act, fields, goes_to, said in (
         ("take", {}, address, "Taken."),
-        ("note", {"note": "asked Cy"}, address, "Note changed."),
-        ("hide", {"hide_for": "day"}, place, "Hidden."),
+        ("note", {"note": "asked Cy"}, address, "Note saved."),
+        ("hide", {"hide_for": "day"}, place, "Hidden from all."),
         ("give_back", {"note": "Bob knows"}, place, "Given back."),
     ):
         answer = client.post(address, {"act": act, **fields}, follow=True)
@@ -170,7 +200,7 @@ def test_take_give_back_hide_and_note(person):  # noqa: F811
     assert question.hidden_until > question.asked_at + timedelta(hours=23)
     assert "hidden until" in text_of(client.get(place))
     said = [one.change_message for one in LogEntry.objects.order_by("pk")]
-    assert said == ["Taken.", "Note changed.", "Hidden.", "Given back."]
+    assert said == ["Taken.", "Note saved.", "Hidden from all.", "Given back."]
 
 
 def test_a_refused_act_writes_no_entry(person):  # noqa: F811

@@ -31,11 +31,27 @@ SAID: dict[str, Any] = {
     "take": _lazy("Taken."),
     "give_back": _lazy("Given back."),
     "give_to": _lazy("Given to a colleague."),
-    "hide": _lazy("Hidden."),
-    "note": _lazy("Note changed."),
+    "hide": _lazy("Hidden from all."),
+    "note": _lazy("Note saved."),
 }
 """The acts of the pages, with the text that confirms each of them."""
 ANSWERED = _lazy("Answered.")
+ENTER = "enter"
+"""The act of the key Enter in a field of the page: it gives if a colleague is named, and else saves the note."""
+
+
+def act_of(data: Mapping[str, Any]) -> str:
+    """Return the act that a page was sent with; empty: none."""
+    name = str(data.get("act", ""))
+    return ("give_to" if data.get("to") else "note") if name == ENTER else name
+
+
+def said(name: str, titles: list[str], data: Mapping[str, Any]) -> str:
+    """Return the text that confirms an act on these questions."""
+    text = str(SAID[name])
+    if name == "give_to":
+        text = _("Given to %(who)s.") % {"who": data.get("to", "").strip()}
+    return f"{text} {', '.join(titles)}"
 
 
 def act(name: str, question: Question, user: Any, data: Mapping[str, Any]) -> Refusal | None:
@@ -94,8 +110,12 @@ def _person(name: str) -> Any:
     users: Any = get_user_model()
     if "\0" in name:  # PostgreSQL refuses the statement
         return None
-    people = users._base_manager.using(alias_of_people())
-    return people.filter(**{users.USERNAME_FIELD: name.strip()}).first()
+    people, field = users._base_manager.using(alias_of_people()), users.USERNAME_FIELD
+    exact = people.filter(**{field: name.strip()}).first()
+    if exact is not None:
+        return exact
+    alike = list(people.filter(**{f"{field}__iexact": name.strip()})[:2])
+    return alike[0] if len(alike) == 1 else None
 
 
 def _logged(

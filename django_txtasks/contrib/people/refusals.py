@@ -122,7 +122,7 @@ def not_yours() -> Refusal:
 
 
 def _answered(question: Question) -> Refusal:
-    at = time_of(question.closed_at)
+    at = _at(question.closed_at)
     if question.by_machine:
         text = _("A machine answered at %(time)s.") % {"time": at}
     else:
@@ -135,7 +135,7 @@ def _overtaken(alias: str, question: Question) -> Refusal | None:
     task_id = question.task_id
     wait = Wait.objects.using(alias).filter(task_id=task_id, name=question.name).first()
     if wait is not None and wait.ended_at is not None:
-        at = {"time": time_of(wait.ended_at)}
+        at = {"time": _at(wait.ended_at)}
         if wait.value is None:
             text = _("Too late: the time for an answer ended at %(time)s.")
             return Refusal(Reason.TOO_LATE, text % at)
@@ -145,7 +145,7 @@ def _overtaken(alias: str, question: Question) -> Refusal | None:
     past = FinishedTask.objects.using(alias).filter(pk=task_id).first()
     if past is None or past.outcome != Outcome.CANCELLED:
         return gone()
-    text = _("The task was cancelled at %(time)s.") % {"time": time_of(past.finished_at)}
+    text = _("The task was cancelled at %(time)s.") % {"time": _at(past.finished_at)}
     return Refusal(Reason.CANCELLED, text)
 
 
@@ -154,7 +154,12 @@ def _taken(question: Question) -> Refusal:
     if question.taken_until is None:
         return Refusal(Reason.TAKEN, _("%(who)s has this question.") % {"who": who})
     text = _("%(who)s has this question until %(time)s.")
-    return Refusal(Reason.TAKEN, text % {"who": who, "time": time_of(question.taken_until)})
+    return Refusal(Reason.TAKEN, text % {"who": who, "time": _at(question.taken_until)})
+
+
+def _at(moment: datetime | None) -> str:
+    """Return a time for the end of a sentence, whose full stop follows."""
+    return time_of(moment).rstrip(".")
 
 
 def time_of(moment: datetime | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.backends import ModelBackend
+from django.forms.utils import pretty_name
 from django.utils import timezone
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
@@ -21,7 +22,7 @@ from django_txtasks.contrib.people.lists import MOST_COUNTED, Box, Place, sees_a
 from django_txtasks.contrib.people.models import Question, alias_of_people, name_of
 from django_txtasks.contrib.people.refusals import time_of
 from django_txtasks.declarations.redaction import judged, parameters, redacted
-from django_txtasks.models import FinishedTask, Status, Task
+from django_txtasks.models import FinishedTask, Status, Task, Wait
 
 LABELS: dict[Box, Any] = {
     Box.MINE: _lazy("Mine"),
@@ -130,6 +131,38 @@ def answered_lately(reader: Any) -> list[Question]:
     return list(lately.order_by("-closed_at")[:MOST_ANSWERED])
 
 
+def answer_of(question: Question) -> list[tuple[str, str]]:
+    """Return the answer by label of the form; empty: there is none, or it was removed with the old task."""
+    return answers_of([question]).get(question.pk, [])
+
+
+def answers_of(questions: Iterable[Question]) -> dict[int, list[tuple[str, str]]]:
+    """Return the answers of questions by key, each by label of the form. Values that look secret are redacted."""
+    answered = {
+        (one.task_id, one.name): one for one in questions if one.answered_as or one.by_machine
+    }
+    rows = Wait._default_manager.using(alias_of_people())
+    rows = rows.filter(task_id__in={task_id for task_id, _name in answered})
+    found = {}
+    for task_id, name, value in rows.values_list("task_id", "name", "value"):
+        question = answered.get((task_id, name))
+        if question is not None and value is not None:
+            found[question.pk] = _answer(question, value)
+    return found
+
+
+def in_one_line(answer: Iterable[tuple[str, str]]) -> str:
+    """Return an answer as a part of a line."""
+    return " · ".join(f"{label}: {value}" for label, value in answer if value)
+
+
+def in_words(value: Any) -> str:
+    """Return a value of a form for people."""
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    return "" if value is None else _text(value)
+
+
 def effect_of(question: Question) -> str:
     """Return the effect of the answer as a text; empty: the question has no answer."""
     if not (question.answered_as or question.by_machine):
@@ -167,7 +200,18 @@ def _arguments(task_name: str, args: Any, kwargs: Any) -> list[tuple[str, str]]:
         for place, value in enumerate(values if isinstance(values, list) else [])
     ]
     named += redacted(kwargs).items() if isinstance(kwargs, dict) else []
-    return [(name, _text(value)) for name, value in named]
+    return [(name, _text(value)) for name, value in named if value is not None]
+
+
+def _answer(question: Question, text: str) -> list[tuple[str, str]]:
+    value, kind = redacted(json.loads(text)), find(question.kind)
+    if not isinstance(value, dict):
+        return [(_("The answer"), _text(value))]
+    fields = getattr(kind.form, "base_fields", {}) if kind is not None else {}
+    return [
+        (str(getattr(fields.get(name), "label", None) or pretty_name(name)), in_words(one))
+        for name, one in value.items()
+    ]
 
 
 def _text(value: Any) -> str:

@@ -100,9 +100,9 @@ class Inbox(Pages):
             taken = desk.take_next(request.user, self._kind())
             if taken is None:
                 return self._page([_("No question is free.")])
-            self.say(desk.SAID["take"])
+            self.say(desk.said("take", [taken.title], {}))
             return HttpResponseRedirect(self._with_next(taken.pk))
-        act, keys = request.POST.get("act", ""), request.POST.getlist("question")
+        act, keys = desk.act_of(request.POST), request.POST.getlist("question")
         if "take" in request.POST:
             act, keys = "take", [request.POST["take"]]
         if act not in ("take", "give_back", "give_to"):
@@ -113,7 +113,7 @@ class Inbox(Pages):
         refused += [f"{title}: {refusal}" for title, refusal in told if refusal]
         if refused:
             return self._page(refused)
-        self.say(desk.SAID[act])
+        self.say(desk.said(act, [one.title for one in chosen], request.POST))
         return HttpResponseRedirect(request.get_full_path())
 
     def _page(self, refused: list[str]) -> HttpResponse:
@@ -137,9 +137,18 @@ class Inbox(Pages):
         }
         return self.show(None, context, refused)
 
-    def _answered(self) -> list[tuple[Question, str, str]]:
+    def _answered(self) -> list[tuple[Question, str, str, str]]:
         found = showing.answered_lately(self.request.user)
-        return [(one, self._with_next(one.pk), refusals.time_of(one.closed_at)) for one in found]
+        answers = showing.answers_of(found)
+        return [
+            (
+                one,
+                self._with_next(one.pk),
+                refusals.time_of(one.closed_at),
+                showing.in_one_line(answers.get(one.pk, [])),
+            )
+            for one in found
+        ]
 
     def _box(self) -> Box:
         try:
@@ -202,7 +211,7 @@ class OneQuestion(Pages):
 
     def post(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Answer, or carry out another act. A refused one shows the reason, and the values that were typed."""
-        question, act = self._question(pk), request.POST.get("act", "")
+        question, act = self._question(pk), desk.act_of(request.POST)
         if act == "answer":
             return self._answer(question)
         if act not in desk.SAID or (
@@ -212,7 +221,7 @@ class OneQuestion(Pages):
         refusal = desk.act(act, question, request.user, request.POST)
         if refusal:
             return self._page(question, None, [str(refusal)])
-        self.say(desk.SAID[act])
+        self.say(desk.said(act, [question.title], request.POST))
         stays = act in ("take", "note")
         return HttpResponseRedirect(request.get_full_path() if stays else self.back)
 
@@ -225,8 +234,14 @@ class OneQuestion(Pages):
             return self._page(question, form, [])
         refusal = desk.answer(question, user, form.cleaned_data)
         if refusal:
-            return self._page(question, form, [str(refusal)])
-        self.say(_("Noted, will be done: %(title)s") % {"title": question.title})
+            said = _("Your answer was not used: %(reason)s") % {"reason": refusal}
+            return self._page(question, form, [said])
+        question.refresh_from_db()
+        answer = showing.in_one_line(showing.answer_of(question))
+        self.say(
+            _("Noted, will be done: %(title)s. %(answer)s")
+            % {"title": question.title, "answer": answer}
+        )
         return HttpResponseRedirect(self.back)
 
     def _question(self, pk: int) -> Question:
@@ -246,6 +261,12 @@ class OneQuestion(Pages):
         state = refusals.before(alias, question, user) or refusals.after(alias, question, user)
         if form is None and kind is not None and state is None:
             form = desk.form_of(kind, question, user)
+        typed = []
+        if question.closed_at is not None and form is not None:
+            # a form with values that did not count would look like the answer
+            values = form.cleaned_data if form.is_bound and form.is_valid() else {}
+            typed = [(form[name].label, showing.in_words(one)) for name, one in values.items()]
+            form = None
         is_manager = user.has_perm(ASSIGN)
         (row,) = showing.rows_of([question], user)
         context = {
@@ -253,7 +274,11 @@ class OneQuestion(Pages):
             "row": row,
             "arguments": showing.arguments_of(question),
             "form": form,
-            "state": "" if state is None or str(state) in refused else str(state),
+            "typed": typed,
+            "answer": showing.answer_of(question),
+            "state": ""
+            if state is None or any(str(state) in one for one in refused)
+            else str(state),
             "may_answer": state is None,
             "effect": showing.effect_of(question),
             "people": showing.people_for(kind) if is_manager else [],
