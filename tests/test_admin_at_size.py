@@ -16,7 +16,8 @@ from django.utils import timezone
 from reads import explained, work_counted
 
 from django_txtasks import overview as overview_room
-from django_txtasks.admin import bounded, numbers, searching, shown
+from django_txtasks.admin import bounded, numbers, searching
+from django_txtasks.declarations import redaction
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 from django_txtasks.stats import by_cause
 
@@ -286,7 +287,7 @@ def test_a_search_looks_into_arguments_and_errors_of_the_first_rows(
         task_name="gone.tasks.run", args=["needle"]
     )  # its parameters are unknown, so it is redacted
     monkeypatch.setattr(
-        shown, "_parameters", lambda name: ["order", "mail"] if name == KNOWN else []
+        redaction, "parameters", lambda name: ["order", "mail"] if name == KNOWN else []
     )
     assert set(rows_shown(client, f"{TASKS}?q=needle")) == {old, by_args, by_error}
     assert set(rows_shown(client, f"{TASKS}?q=keyerror:%20NEEDLE")) == {by_error}

@@ -35,8 +35,8 @@ TWINS = [
     *((TaskHandle, name) for name in ("status", "progress", "result", "cancel")),
     (BatchHandle, "status"),
 ]
-ASK_NOBODY = {"batch", "external", "periodic", "resume_url", "subscribe", "task"}
-"""Public functions that ask no database, and ``batch``, whose block is a transaction."""
+ASK_NOBODY = {"batch", "external", "periodic", "resume_url", "subscribe", "task", "tasks_of"}
+"""Public functions that ask no database or return a queryset, and ``batch``, whose block is a transaction."""
 
 
 def until_end(coroutine):

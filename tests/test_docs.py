@@ -590,10 +590,10 @@ def test_the_recipes_do_what_they_say(shop):
     template = project.directory / "shop/templates/shop/progress.html"
     template.parent.mkdir(parents=True)
     template.write_text(html)
-    assert "Found 6 test(s)" in tested(project, RECIPES, TESTS_OF_RECIPES)
+    assert "Found 6 test(s)" in output_of_tests(project, RECIPES, TESTS_OF_RECIPES)
 
 
-def tested(project: Project, page: Path, tests: str) -> str:
+def output_of_tests(project: Project, page: Path, tests: str) -> str:
     """Write the files of a page and these tests into the project, and run the tests on SQLite.
 
     Returns:
@@ -754,7 +754,7 @@ class LookTest(TestCase):
 
 def test_the_recipes_of_evidence_do_what_they_say(shop):
     project = shop(EVIDENCE)
-    assert "Found 10 test(s)" in tested(project, EVIDENCE, TESTS_OF_EVIDENCE)
+    assert "Found 10 test(s)" in output_of_tests(project, EVIDENCE, TESTS_OF_EVIDENCE)
 
 
 # ---- what is named

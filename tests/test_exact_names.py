@@ -89,7 +89,8 @@ def test_every_column_that_decides_has_an_exact_collation():
     )
     assert [f"{table.removeprefix('txtasks_')}.{column}" for table, column in rows] == [
         "finishedtask.outcome", "finishedtask.queue_name", "finishedtask.task_name",
-        "lane.name", "pausedqueue.queue_name",
+        "lane.name", "link.subject_id", "link.subject_type", "pausedqueue.queue_name",
+        "question.kind", "question.name",
         "rawstat.queue_name", "rawstat.task_name",
         "schedule.name", "schedule.queue_name", "schedule.task_name",
         "stat.queue_name", "stat.task_name",

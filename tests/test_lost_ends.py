@@ -160,7 +160,7 @@ def test_an_end_that_gave_the_task_back_may_have_been_followed_by_another_attemp
     writer = new_writer()
     claim(writer)
     attempt = Attempt(handle.id, 1, writer.id, batch=None)
-    writer.buffer.moved(Ended(attempt=attempt, arrow=arrow))
+    writer.buffer.moved([Ended(attempt=attempt, arrow=arrow)])
     writer.reconciliation.is_unsure = True
     claim(writer, room=0)
     row = helpers.row(handle.id)
@@ -189,7 +189,7 @@ def test_a_worker_that_must_end_follows_the_same_rule():
     claim(writer)
     for handle in (once, again):
         attempt = Attempt(handle.id, 1, writer.id)
-        writer.buffer.moved(Ended(attempt=attempt, arrow=Arrow.FINISH))
+        writer.buffer.moved([Ended(attempt=attempt, arrow=Arrow.FINISH)])
     let_go(writer, set(), "a second stop signal")
     row = helpers.row(once.id)
     assert (row.status, row.errors[0]["type"]) == (Status.DEAD, "EndLost")
@@ -211,7 +211,7 @@ def claim_without_holder(kind):
     claim(writer)
     if has_ended:
         attempt = Attempt(handle.id, 1, writer.id)
-        writer.buffer.moved(Ended(attempt=attempt, arrow=Arrow.FINISH))
+        writer.buffer.moved([Ended(attempt=attempt, arrow=Arrow.FINISH)])
     return writer, handle.id
 
 
@@ -273,5 +273,5 @@ def test_what_is_remembered_is_bounded_and_leaves_out_what_runs_again(monkeypatc
     buffer = OutcomeBuffer("default", None)
     attempts = [Attempt(uuid.uuid4(), 1, uuid.uuid4(), may_share=n == 4) for n in range(6)]
     for one in attempts:
-        buffer.moved(Ended(attempt=one, arrow=Arrow.FINISH))
+        buffer.moved([Ended(attempt=one, arrow=Arrow.FINISH)])
     assert list(buffer.lately) == [(attempts[n].task_id, 1) for n in (2, 3, 5)]

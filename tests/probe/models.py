@@ -35,7 +35,7 @@ class UrgentParcel(Parcel):
 class Country(models.Model):
     """A business object with text as its key."""
 
-    code = models.CharField(max_length=300, primary_key=True)
+    code = models.CharField(max_length=255, primary_key=True)
 
 
 class Place(models.Model):
