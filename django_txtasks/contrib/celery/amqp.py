@@ -67,9 +67,9 @@ class AmqpSender:
                         self._publish(one)
             while self._waiting and not self.blocked and (seconds := until - time.monotonic()) > 0:
                 self._connection.drain_events(timeout=seconds)
-            self._publish_events(
-                [event for one in messages if one.id in answers.taken for event in one.events]
-            )
+            events = [event for one in messages if one.id in answers.taken for event in one.events]
+            if events and not self.blocked:
+                _publish_events(self._app, self._connection, events)
         except ChannelError as error:
             answers.broken = text_of(error)
             self._give_up_channel()
@@ -143,23 +143,6 @@ class AmqpSender:
         self._tag += 1
         self._waiting[self._tag] = message.id
 
-    def _publish_events(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Publish the events of messages that RabbitMQ has. They may be lost, and have a channel of their own.
-
-        An exchange of events that RabbitMQ refuses would close the channel of the messages, and they would be sent
-        again.
-        """
-        if not events or self.blocked:
-            return
-        with contextlib.suppress(ChannelError), self._connection.channel() as channel:
-            for event in events:
-                exchange, routing_key, headers = event_of(self._app, event)
-                if exchange.name not in self._declared:
-                    exchange(channel).declare()
-                    self._declared.add(exchange.name)
-                made = channel.prepare_message(json.dumps(event), None, *JSON, headers)
-                channel._basic_publish(made, exchange.name, routing_key)
-
     def _acked(self, tag: int, multiple: bool) -> None:
         for message_id in self._answered(tag, multiple):
             if message_id not in self._answers.postponed:
@@ -178,6 +161,23 @@ class AmqpSender:
     def _answered(self, tag: int, multiple: bool) -> list[uuid.UUID]:
         tags = [one for one in self._waiting if one <= tag] if multiple else [tag]
         return [self._waiting.pop(one) for one in tags if one in self._waiting]
+
+
+def _publish_events(app: Any, connection: Any, events: Sequence[Mapping[str, Any]]) -> None:
+    """Publish the events of messages that RabbitMQ has. They may be lost, and have a channel of their own.
+
+    An exchange of events that RabbitMQ refuses would close the channel of the messages, and they would be sent
+    again.
+    """
+    declared: set[str] = set()
+    with contextlib.suppress(ChannelError), connection.channel() as channel:
+        for event in events:
+            exchange, routing_key, headers = event_of(app, event)
+            if exchange.name not in declared:
+                exchange(channel).declare()
+                declared.add(exchange.name)
+            made = channel.prepare_message(json.dumps(event), None, *JSON, headers)
+            channel._basic_publish(made, exchange.name, routing_key)
 
 
 def _of_message(error: BaseException | None) -> BaseException | None:
