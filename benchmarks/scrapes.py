@@ -66,6 +66,8 @@ def _drain(
         jobs = [{"job_name": "txtasks", "static_configs": [{"targets": [address]}]}]
         settings = {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}
         server = stack.enter_context(Prometheus({"scrape.yaml": json.dumps(settings)}))
+        while not server.query("up"):  # the first scrape
+            time.sleep(0.1)
         rate = drains.drain(run, arguments.tasks, 1, f"--threads={arguments.threads}")[0]
         found = [
             server.query(f"{function}({metric}[10m])")[0][1]
