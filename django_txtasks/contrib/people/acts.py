@@ -18,7 +18,14 @@ from django.utils.translation import gettext as _
 from django_txtasks.contrib.people import refusals, values
 from django_txtasks.contrib.people.holding import FREE_COLUMNS, held_by, is_free_for
 from django_txtasks.contrib.people.kinds import Kind, get
-from django_txtasks.contrib.people.lists import Place, free_rows, in_force, kinds_for, place_of
+from django_txtasks.contrib.people.lists import (
+    ASSIGN,
+    Place,
+    free_rows,
+    in_force,
+    kinds_for,
+    place_of,
+)
 from django_txtasks.contrib.people.models import (
     MOST_NOTE_CHARACTERS,
     Question,
@@ -33,9 +40,6 @@ from django_txtasks.exceptions import InvalidOption
 from django_txtasks.models import DatabaseNow
 from django_txtasks.rules import payload
 from django_txtasks.steps.answering import Awaited, bring
-
-ASSIGN = "txtasks_people.assign_question"
-"""The permission to give questions to other people."""
 
 
 def take(question: Any, user: Any) -> Refusal | None:

@@ -10,8 +10,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 
-from django_txtasks.contrib.people.acts import ASSIGN
-from django_txtasks.contrib.people.lists import VIEW, kinds_for
+from django_txtasks.contrib.people.lists import ASSIGN, VIEW, kinds_for
 from django_txtasks.contrib.people.models import Question, alias_of_people
 from django_txtasks.contrib.people.views import Inbox, OneQuestion, Pages
 from django_txtasks.models import FinishedTask, Task

@@ -16,9 +16,8 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _lazy
 
-from django_txtasks.contrib.people.acts import ASSIGN
 from django_txtasks.contrib.people.kinds import Kind, find
-from django_txtasks.contrib.people.lists import MOST_COUNTED, Box, Place, sees_all
+from django_txtasks.contrib.people.lists import ASSIGN, MOST_COUNTED, Box, Place, sees_all
 from django_txtasks.contrib.people.models import Question, alias_of_people, name_of
 from django_txtasks.contrib.people.refusals import time_of
 from django_txtasks.declarations.redaction import judged, parameters, redacted

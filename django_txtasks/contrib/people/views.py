@@ -23,9 +23,9 @@ from django.views import View
 from django.views.decorators.cache import never_cache
 
 from django_txtasks.contrib.people import desk, refusals, showing
-from django_txtasks.contrib.people.acts import ASSIGN
 from django_txtasks.contrib.people.kinds import find
 from django_txtasks.contrib.people.lists import (
+    ASSIGN,
     Box,
     Place,
     counts,

@@ -278,7 +278,13 @@ class Slots(SlotPool):
         self._count -= 1
         self.in_hand.attempts.pop(attempt.task_id.int, None)
         if attempt.timeout is not None:
-            self._timeouts -= Counter([attempt.timeout])
+            _uncount(self._timeouts, attempt.timeout)
+
+
+def _uncount(counts: Counter[float], key: float) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 def _left(attempts: list[Attempt], *, limit: TimeLimit | None = None) -> deque[Running]:
