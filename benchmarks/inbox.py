@@ -13,6 +13,7 @@ import argparse
 import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +64,10 @@ def main() -> None:
 
     from django_txtasks.hints import sender
 
-    connection.settings_dict["TEST"]["NAME"] = f"inbox_{os.getpid()}"
+    name = f"inbox_{os.getpid()}"
+    if arguments.database not in URLS:  # SQLite takes the name for a path
+        name = str(Path(tempfile.gettempdir()) / f"{name}.sqlite3")
+    connection.settings_dict["TEST"]["NAME"] = name
     old = setup_databases(verbosity=0, interactive=False)
     try:
         fill(arguments.open, arguments.closed)

@@ -14,6 +14,7 @@ goes on (mails sent twice, and lost ones); and three of each hundred tasks fail 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import socketserver
@@ -32,7 +33,7 @@ import records
 from contest import Contest, Run, ours
 
 KINDS = ("index_one", "index_many", "mail_one", "mail_many")
-STATES = "SELECT count(*) FROM txtasks_task WHERE status = %s"
+DEAD = "SELECT count(*) FROM txtasks_task WHERE status = 'dead'"
 
 
 class Drain(NamedTuple):
@@ -46,7 +47,11 @@ class Mailbox(socketserver.StreamRequestHandler):
     """An SMTP server that takes every mail."""
 
     def handle(self) -> None:
-        """Answer one session."""
+        """Answer one session, until its end or the kill of its worker."""
+        with contextlib.suppress(ConnectionError):
+            self._serve()
+
+    def _serve(self) -> None:
         self._say("220 ready")
         while line := self.rfile.readline():
             verb = line[:4].upper().strip()
@@ -133,6 +138,7 @@ def _kill(servers: Contest, arguments: argparse.Namespace, database: str) -> str
     with _enqueued(servers, arguments, database, "mail_many") as run, run.beside("clean"):
         with run.worker(1, f"--threads={arguments.threads}") as worker:
             run.wait_for(tasks // 3)
+            os.kill(records.read(run.records)[-1].pid, signal.SIGKILL)
             os.killpg(worker.pid, signal.SIGKILL)
         with run.worker(1, f"--threads={arguments.threads}"):
             while run.left():
@@ -151,7 +157,7 @@ def _fail(servers: Contest, arguments: argparse.Namespace, database: str) -> str
             run.wait_for(tasks)
             while run.left() > tasks * 3 // 100:
                 time.sleep(0.05)
-        dead, rows = run.ask(STATES, "dead"), run.ask("SELECT count(*) FROM bench_row")
+        dead, rows = run.ask(DEAD), run.ask("SELECT count(*) FROM bench_row")
         ran = len(records.read(run.records))
     return (
         f"three of each hundred fail: {dead} dead, {rows} rows written, {ran} runs of {tasks} tasks"
