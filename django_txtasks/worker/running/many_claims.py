@@ -74,7 +74,10 @@ class ManyClaims:
         Args:
             divided: divides the attempts that no call gets together with others.
         """
-        for part in self.parts(claimed) if self._of_name else [Part([*claimed], False)]:
+        if self._of_name.keys().isdisjoint([one.task_name for one in claimed]):
+            yield from [Part(run, False) for run in divided(claimed)]
+            return
+        for part in self.parts(claimed):
             if part.is_call:
                 yield part
             else:

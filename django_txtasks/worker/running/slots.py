@@ -114,7 +114,7 @@ class SlotRuns:
 
     def stall_times(self) -> Iterator[float]:
         """Yield the times from which the begun slot runs, and the first waiting one, wait too long."""
-        yield from (run.since + STALL_SECONDS for run in self.begun if run.left)
+        yield from (run.since + STALL_SECONDS for run in self.now_begun() if run.left)
         if (first := next(self._waiting(), None)) is not None:
             yield self._stalls_at(first)
 
@@ -167,7 +167,7 @@ class Slots(SlotPool):
     @property
     def held(self) -> int:
         """Number of attempts as of ``running``, where all attempts of one call count as one."""
-        return self._count - self._runs.in_calls
+        return self._count - self._runs.in_calls if self._runs.calls else self._count
 
     @property
     def free(self) -> int:
@@ -241,7 +241,7 @@ class Slots(SlotPool):
     def enforce_limits(self) -> list[Running]:
         """Raise TimedOut in attempts whose time is over. Return the attempts that did not end by it."""
         now = time.monotonic()
-        limited = self._runs.limited()
+        limited = self._limited()
         for running in limited:
             running.limit.enforce(now)
         return [one for one in limited if one.limit.overrun(self._patience, now)]
@@ -249,7 +249,7 @@ class Slots(SlotPool):
     @property
     def next_look(self) -> float:
         """Time of the next call of ``enforce_limits`` or ``release``, by ``time.monotonic()``."""
-        looks = [one.limit.next(self._patience) for one in self._runs.limited()]
+        looks = [one.limit.next(self._patience) for one in self._limited()]
         if self._timeouts:  # of an attempt that begins while the loop waits
             looks.append(time.monotonic() + min(self._timeouts))
         return min([*looks, *self._runs.stall_times()], default=NEVER)
@@ -273,6 +273,9 @@ class Slots(SlotPool):
     def close(self) -> None:
         """End the threads, which must be idle."""
         self._threads.close()
+
+    def _limited(self) -> list[Running]:
+        return self._runs.limited() if self._timeouts else []
 
     def _forget(self, attempt: Attempt) -> None:
         self._count -= 1
