@@ -89,7 +89,6 @@ def test_no_page_reads_a_table_of_200_000_rows(
     """Neither with the statistics of an empty table nor with fresh ones."""
     monkeypatch.setattr(bounded, "MAX_ROWS", MOST - 100)
     monkeypatch.setattr(by_cause, "MOST_ENTRIES", MOST - 100)
-    monkeypatch.setattr(by_cause, "FEWEST", 10)
     with connection.cursor() as cursor:
         for table in ("txtasks_task", "txtasks_finishedtask"):
             cursor.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")

@@ -18,7 +18,7 @@ from django_txtasks.database.time_limits import fetch_within, try_within
 from django_txtasks.lifecycle.lane_buckets import BUCKET_BY_COLUMNS, BUCKET_BY_ROWS, LaneBucket
 from django_txtasks.wording import whole
 
-MOST, FEWEST, MOST_ENTRIES = 2_000, 100, 10_000
+MOST, FEWEST, MOST_ENTRIES = 2_000, 50, 10_000
 """Highest number of tasks that one count has; more are shown as "2,000+". With many queues it is lower, down to
 ``FEWEST``, so that all counts together read about ``MOST_ENTRIES`` entries."""
 STATEMENT_SECONDS = 0.25

@@ -29,9 +29,9 @@ from django_txtasks.stats import statements
 from django_txtasks.stats.records import Deploy
 from django_txtasks.stats.releases import deploys
 
-MOST, FEWEST, MOST_ENTRIES = 1_000, 100, 10_000
-"""Highest number of tasks that one count of a cause has. With many causes it is lower, down to ``FEWEST``, so that
-all counts together read about ``MOST_ENTRIES`` entries."""
+MOST, MOST_ENTRIES = 1_000, 10_000
+"""Highest number of tasks that one count of a cause has, and of index entries that all counts together read. With
+many causes each count ends earlier."""
 MAX_PROBES = 200
 STATEMENT_TIMEOUT = timedelta(seconds=20)
 MAX_LINE_CHARACTERS = 300
@@ -249,7 +249,7 @@ class _Probes:
 
 def sizes_of(alias: str, places: Sequence[Place]) -> Iterator[Size]:
     """Yield the sizes of places that have tasks; one statement reads many of them."""
-    most = min(MOST, max(FEWEST, MOST_ENTRIES // max(1, len(places))))
+    most = min(MOST, max(1, MOST_ENTRIES // max(1, len(places)) - 1))
     first, last = statements.ORDERS.get(connections[alias].vendor, statements.ORDER)
     question = statements.SIZE.replace("<first>", first).replace("<last>", last)
     for has_cause in (True, False):
