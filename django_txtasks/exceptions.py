@@ -93,8 +93,11 @@ class ClaimLost(TxTasksError):
     """The row has changed without this attempt, so the attempt may not write it."""
 
 
-class ItemEnded(TxTasksError, RuntimeError):
-    """An item of a call for many tasks was given a second outcome, or one after the end of the call."""
+class MarkRefused(TxTasksError, RuntimeError):
+    """An item of a call for many tasks was given an outcome that cannot be kept.
+
+    It has an outcome already, the call is over, or a transaction is open that may still be rolled back.
+    """
 
 
 class NotRunning(TxTasksError):

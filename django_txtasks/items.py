@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Token
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
+from django.db import connections
+
 from django_txtasks import signals
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
-from django_txtasks.exceptions import InvalidArguments, ItemEnded, TimedOut
+from django_txtasks.exceptions import InvalidArguments, MarkRefused, TimedOut
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.open_batches import Opener, running
 from django_txtasks.rules import payload
@@ -54,9 +56,11 @@ class Item(Generic[T]):
         alias: str = "",
         requests: CancelRequests = NOBODY,
         ended: Callable[[Mark], Any] = lambda mark: mark,
+        around: Sequence[Any] = (),
     ) -> None:
         self.value = value
         self._attempt, self._alias, self._requests, self._ended = attempt, alias, requests, ended
+        self._around = around  # the transactions that were open before the call, as in a test
         self._mark: dict[str, Any] = {}
         self._tokens: list[tuple[Token[Any], Token[Any]]] = []
 
@@ -107,8 +111,9 @@ class Item(Generic[T]):
 
         Raises:
             InvalidArguments: the result cannot be stored as JSON. The item has no outcome yet.
-            ItemEnded: the item has an outcome already, or the call is over.
+            MarkRefused: the item has an outcome already, the call is over, or a transaction is open.
         """
+        self._refuse_in_transaction()
         text = None if result is None else payload.encode(result, name="result")
         self._take(Mark(result=text))
 
@@ -118,8 +123,11 @@ class Item(Generic[T]):
         ``Retry``, ``Snooze``, ``Reject`` and ``TaskCancelled`` have the same meaning as if they were raised.
 
         Raises:
-            ItemEnded: the item has an outcome already, or the call is over.
+            MarkRefused: the item has an outcome already, or the call is over.
+            TimedOut: the error is this one, of the time limit of the whole call.
         """
+        if isinstance(error, TimedOut):
+            raise error
         if not isinstance(error, Exception):
             raise TypeError(
                 f"item.fail({error!r}): use an exception, such as one that was raised, or Reject('the reason')."
@@ -128,6 +136,7 @@ class Item(Generic[T]):
 
     def __enter__(self) -> Item[T]:
         self._refuse_second()
+        self._refuse_in_transaction()
         attempt = self._attempt
         opener = Opener(self._alias, attempt.task_id, attempt.batch)
         self._tokens.append((current.set(attempt.facts), running.set(opener)))
@@ -145,6 +154,7 @@ class Item(Generic[T]):
         )
         if is_ours:
             self.fail(error)  # type: ignore[arg-type]  # before the log lines belong to the call again
+            close_lost_sessions()
         current.reset(of_facts)
         running.reset(of_opener)
         if error is None and not self._mark:
@@ -159,10 +169,35 @@ class Item(Generic[T]):
 
     def _refuse_second(self) -> None:
         if self._mark:
-            raise ItemEnded(
+            raise MarkRefused(
                 f"{self!r} has an outcome already: the first finish(), fail() or 'with item:' counts, and each "
                 "item has its outcome when its call is over."
             )
+
+    def _refuse_in_transaction(self) -> None:
+        """Refuse to finish a task whose effects may still be rolled back."""
+        for one in connections.all(initialized_only=True):
+            if one.in_atomic_block and one.atomic_blocks[-1] not in self._around:
+                raise MarkRefused(
+                    f"{self!r} was marked in an open transaction of the database {one.alias!r}. The task could "
+                    "finish, and its effects be rolled back. Open the transaction inside 'with item:', or mark "
+                    "the items after the transaction."
+                )
+
+
+def open_transactions() -> list[Any]:
+    """Return the ``atomic()`` blocks that are open in this thread."""
+    return [block for one in connections.all(initialized_only=True) for block in one.atomic_blocks]
+
+
+def close_lost_sessions() -> None:
+    """Close the sessions of this thread that the database has ended, so that the next item gets a new one."""
+    from django_txtasks.database.sessions import close  # only for a call that fails
+
+    for one in connections.all(initialized_only=True):
+        is_doubtful = one.connection is not None and one.errors_occurred and not one.in_atomic_block
+        if is_doubtful and not one.is_usable():
+            close(one)
 
 
 def outcome_of(item: Item[Any]) -> Any:
@@ -210,7 +245,8 @@ def call_of_one(
     """
 
     def call(value: Any, /) -> Any:
-        item = Item(value, attempt, alias=alias, requests=requests)
+        around = open_transactions()
+        item = Item(value, attempt, alias=alias, requests=requests, around=around)
         try:
             refuse_value(attempt.task_name, function([item]))
         except Exception as error:

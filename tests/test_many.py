@@ -1,16 +1,22 @@
 """Functions of many tasks: one call gets up to n tasks, and each has an outcome of its own."""
 
+import gc
 import threading
 import time
 import uuid
+import weakref
+from contextlib import contextmanager
 
 import helpers
 import pytest
+from django.db import connection, transaction
 from probe import many, tasks
 from probe.many import CALLS, DOOR, PLAYS
+from probe.models import Run
 
 from django_txtasks import (
     Reject,
+    Snooze,
     batch,
     enqueue_many,
     signals,
@@ -19,10 +25,11 @@ from django_txtasks import (
 )
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
+from django_txtasks.declarations.declaring import declaration_of
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidDeclaration,
-    ItemEnded,
+    MarkRefused,
     TaskCancelled,
     TimedOut,
 )
@@ -37,6 +44,7 @@ from django_txtasks.worker.running.many_call import AttemptEnd, ManyCall
 from django_txtasks.worker.running.many_claims import ManyClaims
 from django_txtasks.worker.running.prefetch import CLAIM_BYTES, CLAIM_TASKS
 from django_txtasks.worker.running.runner import Runner
+from django_txtasks.worker.running.runner import failed as outcome_of_error
 from django_txtasks.worker.running.slots import Slots
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -143,35 +151,169 @@ def test_an_error_of_the_function_is_one_of_the_unmarked_tasks_alone():
         assert (helpers.row(left.id).failures, helpers.row(left.id).status) == (1, Status.PENDING)
 
 
-def test_an_error_after_all_marks_fails_no_task_and_is_logged():
+@contextmanager
+def late_errors():
+    """The errors that are raised after each item has an outcome."""
     told = []
 
     def note(**facts):
         told.append((facts["task"], facts["count"], facts["error"]))
 
+    signals.call_failed_late.connect(note)
+    try:
+        yield told
+    finally:
+        signals.call_failed_late.disconnect(note)
+
+
+def test_an_error_after_all_marks_fails_no_task_and_is_logged():
     def play(items):
         for item in items:
             item.finish()
         raise ConnectionError("the goodbye failed")
 
-    signals.call_failed_late.connect(note)
+    with late_errors() as told, helpers.working(threads=1):
+        ended(*played(play, range(3)))
+        many.play.enqueue(9)  # alone
+        helpers.wait_until(lambda: len(told) == 2)
+    error = "ConnectionError: the goodbye failed"
+    assert told == [("probe.many.play", count, error) for count in (3, 1)]
+
+
+def test_a_generator_of_the_function_that_has_seen_an_error_goes_on():
+    """If it ended, the function would return, and tasks that nobody has begun would have finished."""
+
+    def tried(items):
+        for item in items:
+            try:
+                if item.value == 1:
+                    raise ValueError("refused")
+            except ValueError as error:
+                yield item, error
+            else:
+                yield item, None
+
+    def play(items):
+        for item, error in tried(items):
+            many.DONE.append(item.value)
+            if error is not None:
+                item.fail(error)
+
+    many.DONE.clear()
+    with helpers.working(threads=1):
+        first, second, third = played(play, range(3))
+        ended(first, third)
+        assert failed(second).errors[0]["message"] == "refused"
+    assert many.DONE == [0, 1, 2]
+
+
+def test_a_call_leaves_no_item_to_the_garbage_collector():
+    """The arguments of a call may be large, and Python collects cycles of objects late."""
+    kept = weakref.WeakSet()
+
+    def play(items):
+        kept.update(items)
+        items[0].finish()
+        with items[1]:
+            many.DONE.append(items[1].value)
+
+    gc.disable()
     try:
         with helpers.working(threads=1):
             ended(*played(play, range(3)))
-            many.play.enqueue(9)  # alone
-            helpers.wait_until(lambda: len(told) == 2)
+            helpers.wait_until(lambda: not kept)
     finally:
-        signals.call_failed_late.disconnect(note)
-    error = "ConnectionError: the goodbye failed"
-    assert told == [("probe.many.play", count, error) for count in (3, 1)]
+        gc.enable()
+
+
+# ---- transactions
+
+
+@pytest.mark.parametrize("way", ["block", "finish"])
+def test_no_task_finishes_in_a_transaction_that_may_still_be_rolled_back(way):
+    """Its outcome is recorded at once, and a killed worker would lose its effects."""
+
+    def play(items):
+        with transaction.atomic():
+            for item in items:
+                if way == "finish":
+                    item.finish()
+                with item:
+                    many.DONE.append(item)
+
+    many.DONE.clear()
+    with helpers.working(threads=1):
+        for one in played(play, range(2)):
+            (error,) = failed(one).errors
+            assert error["type"] == "MarkRefused"
+            assert "in an open transaction of the database 'default'" in error["message"]
+    assert not many.DONE
+
+
+def test_a_task_that_is_called_alone_is_marked_in_no_transaction_either():
+    def play(items):
+        with transaction.atomic(), items[0]:
+            many.DONE.append(items)
+
+    many.DONE.clear()
+    PLAYS.append(play)
+    many.play.using(max_attempts=1).enqueue("alone")
+    (ran,) = run_due_tasks(reraise=False)
+    assert (ran.status, type(ran.error)) == ("dead", MarkRefused)
+    assert not many.DONE
+
+
+def test_marks_after_a_transaction_and_transactions_inside_a_block():
+    def play(items):
+        committed, refused, inside, failing = items
+        with transaction.atomic():
+            transaction.on_commit(committed.finish)
+            refused.fail(Reject("no"))
+        with inside, transaction.atomic():
+            Run.objects.create(key="inside")
+        with failing, transaction.atomic():
+            Run.objects.create(key="rolled back")
+            raise Reject("no")
+
+    with helpers.working(threads=1):
+        committed, refused, inside, failing = played(play, range(4))
+        ended(committed, inside)
+        assert [failed(one).status for one in (refused, failing)] == [Status.DEAD] * 2
+    assert (helpers.runs("inside"), helpers.runs("rolled back")) == (1, 0)
+
+
+@pytest.mark.once
+def test_a_direct_call_in_the_callers_transaction():
+    with transaction.atomic():
+        assert many.index({"result": 5}) == 5
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has no server that ends sessions")
+def test_a_session_that_the_database_has_ended_fails_one_task_alone():
+    end_session = {
+        "postgresql": "SELECT pg_terminate_backend(pg_backend_pid())",
+        "mysql": "KILL CONNECTION_ID()",
+    }[connection.vendor]
+
+    def play(items):
+        for item in items:
+            with item:
+                if item.value == 1:
+                    helpers.execute(end_session)
+                Run.objects.create(key=str(item.value))
+
+    with helpers.working(threads=1):
+        first, second, third = played(play, range(3))
+        ended(first, third)
+        assert failed(second).failures == 1
 
 
 def test_the_first_mark_counts_and_a_second_one_is_an_error():
     def play(items):
         items[0].finish(1)
-        with pytest.raises(ItemEnded, match="has an outcome already"):
+        with pytest.raises(MarkRefused, match="has an outcome already"):
             items[0].fail(ValueError())
-        with pytest.raises(ItemEnded), items[0]:
+        with pytest.raises(MarkRefused), items[0]:
             many.DONE.append("never")
         with pytest.raises(InvalidArguments):
             items[1].finish(object())
@@ -183,7 +325,7 @@ def test_the_first_mark_counts_and_a_second_one_is_an_error():
     many.DONE.clear()
     with helpers.working(threads=1):
         assert [one.result for one in ended(*played(play, range(2)))] == [1, 2]
-    with pytest.raises(ItemEnded):  # the call is over
+    with pytest.raises(MarkRefused):  # the call is over
         many.DONE[0].finish(3)
     assert len(many.DONE) == 1
 
@@ -335,6 +477,69 @@ def test_a_timeout_ends_the_call_for_the_unmarked_tasks():
         for one in (second, third):
             assert failed(one).errors[0]["type"] == TimedOut.__name__
             assert "timeout of 0.5 s" in helpers.row(one.id).errors[0]["message"]
+
+
+@pytest.mark.parametrize("way", ["block", "fail"])
+def test_a_timeout_in_one_item_ends_the_call_also_if_the_function_fails_the_item_with_it(way):
+    def play(items):
+        for item in items:
+            many.DONE.append(item.value)
+            try:
+                while True:
+                    time.sleep(0.01)
+            except Exception as error:
+                if way == "fail":
+                    item.fail(error)
+                else:
+                    with item:
+                        raise
+
+    many.DONE.clear()
+    PLAYS.append(play)
+    with helpers.working(threads=1):
+        many.play.enqueue("door")
+        helpers.wait_until(lambda: CALLS)
+        handles = [many.play.using(timeout=0.5).enqueue(one) for one in range(2)]
+        DOOR.set()
+        assert [failed(one).errors[0]["type"] for one in handles] == ["TimedOut"] * 2
+    assert many.DONE == [0]
+
+
+def test_a_time_limit_counts_after_the_last_mark():
+    """Otherwise a goodbye that hangs would occupy its thread for ever."""
+
+    def play(items):
+        for item in items:
+            item.finish()
+        while True:
+            time.sleep(0.01)
+
+    PLAYS.append(play)
+    with late_errors() as told, helpers.working(threads=1):
+        many.play.enqueue("door")
+        helpers.wait_until(lambda: CALLS)
+        handles = [many.play.using(timeout=2).enqueue(one) for one in range(2)]
+        DOOR.set()
+        ended(*handles)
+        helpers.wait_until(lambda: told)
+        ended(tasks.note.enqueue("after"))
+    ((_, count, error),) = told
+    assert (count, error.split(":")[0]) == (2, "TimedOut")
+
+
+def test_a_worker_that_stops_waits_for_a_call_whose_items_all_have_outcomes():
+    goes_on = threading.Event()
+
+    def play(items):
+        items[0].finish()
+        goes_on.wait(60)
+
+    with helpers.working(threads=1) as worker:
+        ended(*played(play, range(1)))
+        assert (worker.slots.running, worker.slots.held, worker.slots.free) == (1, 1, 0)
+        assert not worker.workload.is_empty
+        goes_on.set()
+        helpers.wait_until(lambda: worker.workload.is_empty)
 
 
 def test_the_cancel_of_one_task_stops_no_other():
@@ -494,6 +699,33 @@ def test_what_a_call_of_many_cannot_keep_is_refused(options, why):
 
 
 @pytest.mark.once
+def test_the_text_of_an_error_that_many_tasks_share_stays_the_same():
+    error, config = Snooze(after=5), get_config()
+    texts = {
+        outcome_of_error(attempt()._replace(snoozes=10**9), error, config).error["message"]
+        for _ in range(3)
+    }
+    assert texts == {"the task snoozed for 5 s, though it has done so 1,000,000,000 times before"}
+    assert str(error) == "the task snoozed for 5 s"
+
+
+@pytest.mark.once
+def test_functions_that_take_no_list_of_items_are_refused():
+    def none(): ...
+    def two(items, more): ...
+    def named(*, items): ...
+    def one(items, more=None): ...
+    def any_number(*items): ...
+
+    options = {"many": 10, "idempotent": True}
+    for function in (none, two, named):
+        with pytest.raises(InvalidDeclaration, match="cannot be called with one argument"):
+            declaration_of(function, name="probe.nowhere.function", options=options)
+    for function in (one, any_number):
+        declaration_of(function, name="probe.nowhere.function", options=options)
+
+
+@pytest.mark.once
 def test_async_and_generator_functions_are_refused():
     async def one(items): ...
 
@@ -558,6 +790,9 @@ def test_short_tasks_and_such_calls_take_turns():
     assert claims.are_next
     claims.learn([attempt(failures=4)], short)  # at its last attempt it is called alone
     assert not claims.are_next
+    for _ in range(2):  # one that was called alone has counted as short since
+        claims.learn([attempt()], frozenset({"probe.many.index"}))
+        assert claims.are_next
 
 
 @pytest.mark.once

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 from django_txtasks.declarations.registry import Declaration
 from django_txtasks.exceptions import InvalidDeclaration
@@ -19,6 +21,10 @@ def refuse_what_many_cannot_have(declaration: Declaration) -> None:
         (
             declaration.is_async,
             "is async: make it a sync function, or gather the work in one async task",
+        ),
+        (
+            not _takes_one_argument(declaration.function),
+            "cannot be called with one argument, the list of items: give it one parameter",
         ),
         (
             inspect.isgeneratorfunction(declaration.function),
@@ -62,3 +68,11 @@ def refuse_what_many_cannot_have(declaration: Declaration) -> None:
     for is_so, problem in problems:
         if is_so:
             raise InvalidDeclaration(f"{declaration.name} has many= and {problem}.")
+
+
+def _takes_one_argument(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(None)
+    except TypeError:
+        return False
+    return True

@@ -175,7 +175,7 @@ class AttemptExecutor(Executor):
                 call.run()
         # The slot's runner would record such an error, which only a backend with a defect raises.
         with contextlib.suppress(BaseException):
-            after_attempt(failed=open_cursors.forget() or self._failed, error=self._error)
+            after_attempt(failed=open_cursors.forget() or self._failed, errors=[self._error])
         self._threads.pinned.discard(self)
         self._error = None
         self._threads.note_free()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, connections
@@ -97,7 +97,7 @@ def have_session(alias: str, *, wanted: bool) -> None:
             raise NoSession(text_of(error)) from error
 
 
-def after_attempt(*, failed: bool, error: BaseException | None = None) -> None:
+def after_attempt(*, failed: bool, errors: Iterable[BaseException | None] = ()) -> None:
     """Remove open transactions, changed sessions, changed connection objects and logged queries for the next task.
 
     A connection that was in a transaction before the attempt, as in a test, stays as it is.
@@ -105,9 +105,9 @@ def after_attempt(*, failed: bool, error: BaseException | None = None) -> None:
     Args:
         failed: True = close all connections. A failed attempt may have left something in its session, and the
             session may not take writes any more.
-        error: the error that ended the attempt.
+        errors: the errors that ended the attempt, or the attempts of a call.
     """
-    of_thread.is_in_doubt = _is_of_database(error)
+    of_thread.is_in_doubt = any(map(_is_of_database, errors))
     now = time.monotonic()
     for connection in all_connections():
         try:

@@ -15,6 +15,7 @@ from django_txtasks.items import (
     Item,
     Mark,
     end,
+    open_transactions,
     outcome_of,
     refuse_value,
     set_outcome,
@@ -81,16 +82,10 @@ class ManyCall:
 
     def __init__(self, runner: Runner, attempts: Sequence[Attempt], limit: TimeLimit) -> None:
         self._runner, self.limit = runner, limit
-        self._first = attempts[0]
+        self._first, around = attempts[0], open_transactions()
+        item = partial(Item, None, alias=runner.alias, requests=runner.requests, around=around)
         self._items: list[Item[Any]] = [
-            Item(
-                None,
-                one,
-                alias=runner.alias,
-                requests=runner.requests,
-                ended=partial(self._outcome, one),
-            )
-            for one in attempts
+            item(one, ended=partial(self._outcome, one)) for one in attempts
         ]
         self._begun: dict[int, _Begun] = {}
         self.left = self._items
@@ -125,10 +120,11 @@ class ManyCall:
             context.run(self._run)
             if forks_of_process() != forks:  # as in ``Runner.run``
                 end_child()
-        except (
-            BaseException
-        ) as error:  # otherwise the thread would end, and the rows stay claimed for ever
+        except BaseException as error:
+            # Otherwise the thread would end, and the rows stay claimed for ever.
             self._bury(error)
+        # The items refer to this call: otherwise their values would stay until the garbage collector runs.
+        self._items = []
 
     def _run(self) -> None:
         current.set({**self._first.facts, "tasks": len(self._items)})
@@ -142,7 +138,7 @@ class ManyCall:
                 error = self.limit.error().with_traceback(error.__traceback__)
             mark = Mark(error=error)
         self._end(mark)
-        self._clean_up()
+        self._clean_up(mark.error)
 
     def _call(self) -> None:
         before_attempt(self._runner.note_session_of)
@@ -182,7 +178,6 @@ class ManyCall:
         ended = Ended(attempt=attempt, arrow=Arrow.FINISH, result=mark.result)
         if mark.error is not None:
             ended = failed(attempt, meant(mark.error), self._runner.config)
-            tracebacks.forget_locals(mark.error)
         if ended.error and "log" not in ended.error:
             lines = last_lines.entry(self._first.task_id, self._first.number)
             ended = ended._replace(error={**ended.error, **lines})
@@ -203,21 +198,34 @@ class ManyCall:
             set_outcome(item, outcome)
         tracebacks.forget_locals(error)
 
-    def _clean_up(self) -> None:
-        """Leave nothing of the call in this thread, as after an attempt."""
+    def _clean_up(self, error: BaseException | None) -> None:
+        """Leave nothing of the call in this thread, as after an attempt.
+
+        Args:
+            error: raised by the function.
+        """
         ends = [outcome_of(item).ended for item in self._items]
         for ended in ends:
             attempt = ended.attempt
             if (begun := self._begun.get(attempt.task_id.int)) is not None:
                 begun.end(ended)
             last_lines.end(attempt.task_id, attempt.number)
-        raised = [
-            one for one in ends if one.exception is not None
-        ]  # a Retry or Snooze is no failure
-        error = raised[0].exception if raised else None
-        after_attempt(failed=any(one.error for one in raised), error=error)
+        errors = _errors_of(ends, error)
+        # A Retry or Snooze is no failure.
+        after_attempt(
+            failed=any(one.error and one.exception is not None for one in ends), errors=errors
+        )
+        # Not before the function is over: a generator of it that has seen an error may continue.
+        for one in errors:
+            tracebacks.forget_locals(one)
         for ended in ends:
             task_threads.end_of(ended.attempt.task_id, ended.attempt.number)
+
+
+def _errors_of(ends: Sequence[Ended], error: BaseException | None) -> list[BaseException]:
+    """Return the errors of a function and of its attempts. Attempts often share one, which is there once."""
+    found = [error, *(one.exception for one in ends)]
+    return list({id(one): one for one in found if one is not None}.values())
 
 
 def _value(value: Any, /) -> Any:

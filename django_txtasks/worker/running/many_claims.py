@@ -62,7 +62,8 @@ class ManyClaims:
         before, self._next = self._next, None
         found = [one for one in claimed if one.task_name in self._of_name]
         together = [one for one in found if _may_share_a_call(one)]
-        has_others = len(together) < len(found) or any(one.task_name in short for one in claimed)
+        others = short - self._of_name.keys()  # a call of one task may count as short
+        has_others = len(together) < len(found) or any(one.task_name in others for one in claimed)
         if together and not (before is not None and has_others):
             self._next = self._of_name[together[-1].task_name]
             size = sum([len(one.args) for one in together])

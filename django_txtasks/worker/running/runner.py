@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import functools
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
@@ -122,7 +123,7 @@ class Runner:
         last_lines.end(attempt.task_id, attempt.number)
         # A Retry or Snooze is no failure.
         is_asked = ended.arrow is not Arrow.FINISH and ended.exception is None
-        after_attempt(failed=bool(ended.error) and not is_asked, error=ended.exception)
+        after_attempt(failed=bool(ended.error) and not is_asked, errors=[ended.exception])
         task_threads.end_of(attempt.task_id, attempt.number)
         if ended.recorded and ended.error:
             self._keep_error(ended)
@@ -449,8 +450,12 @@ def _delay(
 
 
 def _with_text(error: BaseException, text: str) -> BaseException:
-    error.args = (text,)
-    return error
+    """Return a copy of an error with another text, because the attempts of a call may share the error."""
+    other = copy.copy(error).with_traceback(error.__traceback__)
+    other.args = (text,)
+    other.__cause__, other.__context__ = error.__cause__, error.__context__
+    other.__suppress_context__ = error.__suppress_context__
+    return other
 
 
 def describe(error: BaseException) -> dict[str, Any]:

@@ -68,9 +68,13 @@ class SlotRun:
 
     @property
     def present(self) -> Sequence[Running]:
-        """The present or last attempt; of a call, the attempts that have not been collected."""
+        """The present or last attempt; of a call, the attempts that have not been collected.
+
+        If all were collected, it is the first one: the function may go on, and its time limit still counts.
+        """
         if self.call is not None:
-            return [Running(one, self.call.limit) for one in self.call.attempts_left]
+            attempts = self.call.attempts_left or self.attempts[:1]
+            return [Running(one, self.call.limit) for one in attempts]
         return () if self.running is None else (self.running,)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
 
@@ -46,11 +46,12 @@ class SlotRuns:
             self.calls.add(run)
         self.queue.append(run)
 
-    def remove(self, over: list[SlotRun]) -> None:
-        """Remove the slot runs that are over."""
+    def remove(self, over: list[SlotRun]) -> list[Attempt]:
+        """Remove the slot runs that are over. Return their attempts that have not begun."""
         self.all.difference_update(over)
         self.begun.difference_update(over)
         self.calls.difference_update(over)
+        return [one for run in over if run.left for one in _emptied(run.left)]
 
     def note_begun(self) -> None:
         """Move the slot runs that slots have taken. A slot skips a run whose attempts were all released."""
@@ -88,6 +89,11 @@ class SlotRuns:
         """Number of attempts that calls have besides their first one."""
         sizes = [len(run.left if run.call is None else run.call.left) for run in self.calls]
         return sum([size - 1 for size in sizes if size])
+
+    @property
+    def calls_without_attempts(self) -> int:
+        """Number of calls that go on though each of their attempts was collected."""
+        return sum([run.call is not None and not run.call.left for run in self.calls])
 
     def collect_calls(self) -> Iterator[tuple[Ended, float]]:
         """Yield the new outcomes of the calls, also of running ones, with the seconds of each."""
@@ -161,13 +167,13 @@ class Slots(SlotPool):
 
     @property
     def running(self) -> int:
-        """Number of attempts that were started and not yet collected."""
-        return self._count
+        """Number of attempts that were started and not yet collected, and of calls that go on without any."""
+        return self._count + self._runs.calls_without_attempts if self._runs.calls else self._count
 
     @property
     def held(self) -> int:
         """Number of attempts as of ``running``, where all attempts of one call count as one."""
-        return self._count - self._runs.in_calls if self._runs.calls else self._count
+        return self.running - self._runs.in_calls if self._runs.calls else self._count
 
     @property
     def free(self) -> int:
@@ -234,8 +240,7 @@ class Slots(SlotPool):
             back += _emptied(run.left)
         if back:
             self._runs.forget_empty()
-        for attempt in back:
-            self._forget(attempt)
+        self._forget(back)
         return back
 
     def enforce_limits(self) -> list[Running]:
@@ -260,14 +265,11 @@ class Slots(SlotPool):
         over = [self._threads.over.popleft() for _ in range(len(self._threads.over))]
         while self._threads.ended:
             one, seconds = timed = self._threads.ended.popleft()
-            self._forget(one.attempt)
             self._took(one.attempt.task_name, seconds)
             collected.append(timed)
-        for timed in self._runs.collect_calls():
-            self._forget(timed[0].attempt)
-            collected.append(timed)
-        self._runs.remove(over)
-        self._too_old += [one for run in over if run.left for one in _emptied(run.left)]
+        collected += self._runs.collect_calls()
+        self._forget([one.attempt for one, _ in collected])
+        self._too_old += self._runs.remove(over)
         return self.without_times(collected)
 
     def close(self) -> None:
@@ -275,13 +277,14 @@ class Slots(SlotPool):
         self._threads.close()
 
     def _limited(self) -> list[Running]:
-        return self._runs.limited() if self._timeouts else []
+        return self._runs.limited() if self._timeouts or self._runs.calls else []
 
-    def _forget(self, attempt: Attempt) -> None:
-        self._count -= 1
-        self.in_hand.attempts.pop(attempt.task_id.int, None)
-        if attempt.timeout is not None:
-            _uncount(self._timeouts, attempt.timeout)
+    def _forget(self, attempts: Sequence[Attempt]) -> None:
+        self._count -= len(attempts)
+        for attempt in attempts:
+            self.in_hand.attempts.pop(attempt.task_id.int, None)
+            if attempt.timeout is not None:
+                _uncount(self._timeouts, attempt.timeout)
 
 
 def _uncount(counts: Counter[float], key: float) -> None:
