@@ -142,12 +142,11 @@ class TaskContext:
         Raises:
             InvalidOption: not a saved object, or an object in another database.
         """
-        from django_txtasks.declarations.values import subjects_of
         from django_txtasks.links import rows
         from django_txtasks.links.subjects import subject_of
 
-        (found,) = subjects_of(self.task_name, "ctx.link()", subject)
-        rows.add(self._alias, [(self.task_id, subject_of(found, self._alias, "ctx.link()"))])
+        found = subject_of(subject, self._alias, f"{self.task_name} has called ctx.link()")
+        rows.add(self._alias, [(self.task_id, found)])
 
     async def alink(self, subject: Model) -> None:
         """Like ``link``, from an async task."""

@@ -7,11 +7,11 @@ import helpers
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.paginator import Paginator
-from django.db import connection, transaction
+from django.db import NotSupportedError, connection, transaction
 from django.db.models import Exists, OuterRef, Subquery
 from orders.models import Order
 from probe import framework, tasks
-from probe.models import Country, Parcel, Place, UrgentParcel
+from probe.models import Country, LargeParcel, Parcel, Place, UrgentParcel
 from test_enqueue_cost import in_transaction, statements_of
 
 from django_txtasks import enqueue_many, external, status_of, tasks_of
@@ -221,6 +221,14 @@ def test_a_proxy_is_the_object_itself():
     assert ids_of(parcel) == ids_of(UrgentParcel.objects.all()) == [handle.id]
 
 
+def test_a_child_is_an_object_of_its_own():
+    child = LargeParcel.objects.create()
+    handle = tasks.note.using(subject=LargeParcel.objects.get()).enqueue()
+    assert ids_of(child) == ids_of(LargeParcel.objects.all()) == [handle.id]
+    assert not ids_of(child.parcel_ptr)
+    assert list(LargeParcel.objects.filter(Exists(tasks_of(LargeParcel)))) == [child]
+
+
 def test_a_key_that_was_given_as_text_is_the_same_key(order):
     order.pk = str(order.pk)
     handle = tasks.note.using(subject=order).enqueue()
@@ -268,6 +276,29 @@ def test_objects_by_the_state_of_their_tasks_in_one_query():
     ]  # fmt: skip
     assert rows[1][1] in (handle.id, handle.id.hex)
     assert list(Order.objects.exclude(Exists(tasks_of(Order)))) == [eve]
+
+
+def test_a_queryset_chooses_by_its_own_order():
+    orders = [Order.objects.create(customer=name) for name in ("Ada", "Ada", "Bob")]
+    handles = [tasks.note.using(subject=one).enqueue() for one in orders]
+    newest = Order.objects.order_by("-pk")
+    if connection.vendor == "mysql":  # it has no LIMIT in such a subquery
+        with pytest.raises(NotSupportedError):
+            ids_of(newest[:2])
+    else:
+        assert ids_of(newest[:2]) == [handles[2].id, handles[1].id]
+        assert ids_of(newest[2:]) == [handles[0].id]
+    if connection.vendor == "postgresql":
+        newest_of_each = Order.objects.order_by("customer", "-pk").distinct("customer")
+        assert ids_of(newest_of_each) == [handles[2].id, handles[1].id]
+
+
+def test_links_follow_a_model_to_its_new_name(order):
+    handle = tasks.note.using(subject=order).enqueue()
+    parcel_links = Link.objects.filter(subject_type="probe.parcel")
+    assert Link.objects.filter(subject_type="orders.order").update(subject_type="probe.parcel") == 1
+    assert not ids_of(order)
+    assert [one.task_id for one in parcel_links] == [handle.id]
 
 
 def test_links_beside_a_subquery_of_ones_own(order):
@@ -326,7 +357,7 @@ def long_key():
         (long_key, ("201 characters", "200 is the most")),
         (lambda: 5, ("probe.tasks.note has subject=", "int", "an object of a model")),
         (lambda: Order, ("Order", "an object of a model")),
-        (lambda: [Order(pk=1), "5"], ("str",)),
+        (lambda: ["5", Order(pk=1)], ("str",)),
         (Order.objects.all, ("QuerySet",)),
         (lambda: [Order(pk=n) for n in range(101)], ("101 objects", "100 is the most")),
     ],
@@ -363,13 +394,15 @@ def test_an_object_is_linked_in_its_own_database(second_database):
         tasks.note.using(subject=order).enqueue()
 
 
-@pytest.mark.parametrize("subject", [None, 5, "text", Order(customer="Ada"), []])
+@pytest.mark.parametrize(
+    "subject", [None, 5, "text", Order(customer="Ada"), [], Place, Place.objects.all(), a_place()]
+)
 def test_tasks_of_what_cannot_be_linked_is_refused(subject):
     with pytest.raises(InvalidOption, match=r"tasks_of\(\) was called with"):
         tasks_of(subject)
 
 
-@pytest.mark.parametrize("subject", ["5", "unsaved", "elsewhere"])
+@pytest.mark.parametrize("subject", ["5", "unsaved", "elsewhere", [], ["5"]])
 def test_a_running_task_is_told_what_cannot_be_linked(subject):
     tasks.link_anything.enqueue(subject)
     (ran,) = run_due_tasks(reraise=False)

@@ -14,6 +14,7 @@ from django_txtasks.models import FinishedTask, Link, Task
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = [pytest.mark.usefixtures("rows")]
+MOST_LINKS = "django_txtasks.admin.subjects.section.MOST_LINKS"
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +125,7 @@ def test_an_object_without_tasks_says_so_and_the_page_to_add_one_has_no_section(
     assert "txtasks_of_object" not in client.get("/admin/orders/order/add/").text
 
 
-def test_the_section_is_bounded_and_takes_three_statements(client, person, order):
+def test_the_section_is_bounded_and_takes_four_statements(client, person, order):
     person("view_order", "view_task", "view_finishedtask")
     tasks.note.using(subject=order).enqueue()
     with CaptureQueriesContext(connection) as one:
@@ -134,8 +135,26 @@ def test_the_section_is_bounded_and_takes_three_statements(client, person, order
     with CaptureQueriesContext(connection) as many:
         html = page_of(client, order)
     assert len(many) == len(one)
-    assert sum("txtasks_" in sql["sql"] for sql in many) == 3
+    assert sum("txtasks_" in sql["sql"] for sql in many) == 4
     assert len(section(html)) == 20 and "and others" in html
+
+
+def test_the_section_reads_a_bounded_number_of_links(client, person, order, monkeypatch):
+    """Otherwise it would look at each of 100,000 tasks that the user may not view."""
+    monkeypatch.setattr(MOST_LINKS, 5)
+    person("view_order", "view_task")
+    old, recent = (
+        tasks.note.using(subject=order, run_after=3600).enqueue(one) for one in ("old", "recent")
+    )
+    for n in range(4):
+        tasks.note.using(subject=order).enqueue(str(n))
+    run_due_tasks()
+    html = page_of(client, order)
+    assert [link for link, _ in section(html)] == [f"/admin/txtasks/task/{recent.id}/change/"]
+    assert "and others" in html
+    Task.objects.filter(pk=old.id).delete()
+    Link.objects.filter(task_id=old.id).delete()
+    assert "and others" not in page_of(client, order)
 
 
 # ---- the objects of a task

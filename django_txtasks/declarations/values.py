@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from django.db.models import Model
-
 from django_txtasks.exceptions import InvalidDeclaration, InvalidOption
 from django_txtasks.rules.lanes import problem_of_name
 
@@ -237,19 +235,13 @@ def lane_of(name: str, option: str, value: Any) -> Any:
     return str(value)
 
 
-def subjects_of(name: str, option: str, value: Any) -> tuple[Model, ...]:
-    """Return the business objects that a task is about.
+def subjects_of(name: str, option: str, value: Any) -> tuple[Any, ...]:
+    """Return the business objects that a task is about; ``links.subjects`` looks at each of them.
 
     Raises:
-        InvalidOption: neither an object of a model nor a list of such objects, or too many of them.
+        InvalidOption: too many of them.
     """
     found = tuple(value) if isinstance(value, (list, tuple)) else (value,)
-    for one in found:
-        if not isinstance(one, Model):
-            kind = one.__name__ if isinstance(one, type) else type(one).__name__
-            raise InvalidOption(
-                f"{name} has {option}= with {kind}; use an object of a model, such as an order, or a list of them."
-            )
     if len(found) > MOST_SUBJECTS:
         raise InvalidOption(
             f"{name} has {option}= with {len(found)} objects; {MOST_SUBJECTS} is the most. Link the task to what "

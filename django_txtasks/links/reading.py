@@ -27,24 +27,28 @@ def tasks_of(subject: Model | QuerySet[Any] | type[Model]) -> QuerySet[Any]:
     Raises:
         InvalidOption: another value, or an object that is not saved.
     """
+    found: QuerySet[Any] = links_of(subject).annotate(task_name=_name(), task_state=state())
+    return found.filter(task_state__in=_WITH_ROW)
+
+
+def links_of(subject: Model | QuerySet[Any] | type[Model]) -> QuerySet[Link]:
+    """Return the links of ``tasks_of()``, and those whose task has no row any more. It raises the same."""
+    where, links = "tasks_of() was called", Link._default_manager.order_by("-task_id")
     if isinstance(subject, QuerySet):
-        keys = subject.order_by().values(txtasks_subject=_as_text("pk"))
-        chosen = {"subject_type": type_of(subject.model), "subject_id__in": keys}
-        links = Link._default_manager.using(subject.db).filter(**chosen)
-    elif isinstance(subject, type) and issubclass(subject, Model):
-        links = Link._default_manager.filter(
-            subject_type=type_of(subject), subject_id=_as_text(OuterRef("pk"))
+        label = type_of(subject.model, where)
+        keys = subject.values(txtasks_subject=_as_text("pk"))
+        return links.using(subject.db).filter(subject_type=label, subject_id__in=keys)
+    if isinstance(subject, type) and issubclass(subject, Model):
+        return links.filter(
+            subject_type=type_of(subject, where), subject_id=_as_text(OuterRef("pk"))
         )
-    elif isinstance(subject, Model):
+    if isinstance(subject, Model):
         alias = database_of(subject)
-        one = subject_of(subject, alias, "tasks_of() was called")
-        links = Link._default_manager.using(alias).filter(subject_type=one.type, subject_id=one.id)
-    else:
-        raise InvalidOption(
-            f"tasks_of() was called with {type(subject).__name__}; use an object, a queryset, or a model."
-        )
-    found: QuerySet[Any] = links.annotate(task_name=_name(), task_state=state())
-    return found.filter(task_state__in=_WITH_ROW).order_by("-task_id")
+        one = subject_of(subject, alias, where)
+        return links.using(alias).filter(subject_type=one.type, subject_id=one.id)
+    raise InvalidOption(
+        f"{where} with {type(subject).__name__}; use an object, a queryset, or a model."
+    )
 
 
 def state() -> Coalesce:

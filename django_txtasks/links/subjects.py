@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connections, router
 from django.db.models import CompositePrimaryKey, Model
@@ -26,21 +26,21 @@ class Subject(NamedTuple):
     id: str
 
 
-def subject_of(found: Model, alias: str, where: str) -> Subject:
+def subject_of(found: Any, alias: str, where: str) -> Subject:
     """Return a saved object as a subject of tasks in one database.
 
     Args:
         where: the start of an error, such as "shop.tasks.pack has subject=".
 
     Raises:
-        InvalidOption: no table row can be found by this object, or the row is in another database.
+        InvalidOption: no object of a model, no table row can be found by it, or the row is in another database.
     """
-    label, key = type_of(type(found)), type(found)._meta.pk
-    if isinstance(key, CompositePrimaryKey):
+    if not isinstance(found, Model):
+        kind = found if isinstance(found, type) else type(found)
         raise InvalidOption(
-            f"{where} with an object of {label}, whose primary key has several columns. Use an object whose "
-            "primary key is one column."
+            f"{where} with {kind.__name__}; use an object of a model, such as an order."
         )
+    label, key = type_of(type(found), where), type(found)._meta.pk
     if found._state.adding or found.pk is None:
         raise InvalidOption(
             f"{where} with an object of {label} that is not saved. Save it first, in the same transaction."
@@ -60,10 +60,22 @@ def subject_of(found: Model, alias: str, where: str) -> Subject:
     return Subject(label, text)
 
 
-def type_of(model: type[Model]) -> str:
-    """Return the text by which links name a model."""
-    concrete = model._meta.concrete_model or model
-    return str(concrete._meta.label_lower)
+def type_of(model: type[Model], where: str) -> str:
+    """Return the text by which links name a model.
+
+    Args:
+        where: the start of an error.
+
+    Raises:
+        InvalidOption: the primary key of the model has several columns.
+    """
+    label = str((model._meta.concrete_model or model)._meta.label_lower)
+    if isinstance(model._meta.pk, CompositePrimaryKey):
+        raise InvalidOption(
+            f"{where} with {label}, whose primary key has several columns. Use a model whose primary key is one "
+            "column."
+        )
+    return label
 
 
 def database_of(found: Model) -> str:

@@ -32,6 +32,15 @@ class UrgentParcel(Parcel):
         proxy = True
 
 
+class LargeParcel(Parcel):
+    """A child with a row of its own, whose key is the one of its parent."""
+
+    parcel_ptr = models.OneToOneField(
+        Parcel, models.CASCADE, parent_link=True, primary_key=True, db_constraint=False
+    )
+    height = models.IntegerField(default=1)
+
+
 class Country(models.Model):
     """A business object with text as its key."""
 

@@ -12,7 +12,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import links, shown
-from django_txtasks.links.reading import tasks_of
+from django_txtasks.links.reading import links_of, tasks_of
 from django_txtasks.models import DatabaseNow, FinishedTask, Link, Outcome, Status, Task
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 MOST_TASKS = 20
+MOST_LINKS = 1_000
+"""Newest links that a page reads. The user may not view most of their tasks, or the tasks may be gone."""
 _FIELD = "txtasks_of_object"
 
 
@@ -52,13 +54,17 @@ class ShowsTasks(ModelAdmin):
     def txtasks_of_object(self, obj: Any) -> str:
         """Show a line for each of the newest tasks: its function, its state and its age."""
         found = tasks_of(obj).filter(task_state__in=obj.txtasks_states)
+        ids = links_of(obj).values_list("task_id", flat=True)
+        too_old = list(ids[MOST_LINKS : MOST_LINKS + 1])
+        if too_old:
+            found = found.filter(task_id__gt=too_old[0])
         newest = list(found[: MOST_TASKS + 1])
         lines = format_html_join(
             "",
             '<div>{} {} <span class="quiet">{}</span></div>',
             _lines(self.admin_site.name, found.db, newest[:MOST_TASKS]),
         )
-        more = gettext("and others") if len(newest) > MOST_TASKS else ""
+        more = gettext("and others") if too_old or len(newest) > MOST_TASKS else ""
         return format_html("{}{}", lines, more) or shown.EMPTY
 
 
@@ -73,7 +79,8 @@ def _visible_states(request: HttpRequest) -> list[str]:
 
 
 def _lines(site: str, alias: str, found: Sequence[Any]) -> list[tuple[str, str, str]]:
-    pages = [("finishedtask_change", FinishedTask), ("task_change", Task)]
+    # In this order, so that a task which finishes between the two statements is found.
+    pages = [("task_change", Task), ("finishedtask_change", FinishedTask)]
     ids = [link.task_id for link in found]
     rows = {
         row.pk: (page, row)
