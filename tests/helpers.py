@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ import pika
 import pytest
 from django.db import Error, OperationalError, connection, connections, transaction
 from process_tree import frozen_descendants
+from processes import Guard
 
 HERE = Path(__file__).parent
 PATIENCE = float(os.environ.get("TXTASKS_TEST_PATIENCE", "120"))
@@ -284,6 +286,16 @@ def delete_queues(url: str, names: list[str]) -> None:
             amqp.channel().queue_delete(name)
 
 
+@functools.cache
+def _guard_of(process: int) -> tuple[str, Guard]:
+    """Return the name of a variable, and a guard: commands with it in their environment end with this process.
+
+    Commands have sessions of their own, so whatever kills pytest does not reach them.
+    """
+    name = f"TXTASKS_TESTS_OF_{process}_{uuid.uuid4().hex}"
+    return name, Guard(mark=f"{name}=1")
+
+
 class Processes:
     """``manage.py`` commands as processes of their own, in sessions of their own."""
 
@@ -348,8 +360,10 @@ class Processes:
 
     def _environment(self) -> dict[str, str]:
         simple = {name: value for name, value in self._settings().items() if value is not None}
+        name, _ = _guard_of(os.getpid())
         return {
             **os.environ,
+            name: "1",
             "DJANGO_SETTINGS_MODULE": "settings_for_tests",
             "PYTHONPATH": os.pathsep.join(
                 [

@@ -68,6 +68,27 @@ def test_a_run_that_is_killed_takes_its_servers_and_its_command_along(sig):
     wait_until(lambda: not lives(pid))
 
 
+@pytest.mark.parametrize("environment", [{}, {"PYTHONHASHSEED": "1"}], ids=["forked", "new"])
+def test_tests_that_are_killed_take_their_commands_along(environment):
+    """A command is forked, or a new process if its environment needs one."""
+    script = f"""
+import django; django.setup()
+import helpers, time
+processes = helpers.Processes(dict)
+started = processes.start("shell", "-c", "import time; time.sleep(60)", env={environment})
+print(started.pid, flush=True)
+time.sleep(60)
+"""
+    env = {**os.environ, "DJANGO_SETTINGS_MODULE": "settings_for_tests"}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as run:
+        pid = int(run.stdout.readline())
+        assert lives(pid)
+        run.kill()
+    wait_until(lambda: not lives(pid))
+
+
 def answers(url: str) -> bool:
     try:
         psycopg.connect(url).close()
