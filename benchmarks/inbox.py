@@ -37,7 +37,14 @@ DUE = {
     "mysql": "UTC_TIMESTAMP(6) + INTERVAL (n * 79 % 3000 - 600) * 10 MINUTE",
     "sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now', ((n * 79 % 3000 - 600) * 10) || ' minutes')",
 }
+CLOSED = {
+    "postgresql": "statement_timestamp() - ({rows} - n) * interval '5 seconds'",
+    "mysql": "UTC_TIMESTAMP(6) - INTERVAL ({rows} - n) * 5 SECOND",
+    "sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now', (({rows} - n) * -5) || ' seconds')",
+}
+"""A question is closed every five seconds."""
 NAME = {"mysql": "CONCAT('bench.', n % {})"}
+TITLE = {"mysql": "CONCAT('Order no. ', n, '.')"}
 
 
 def main() -> None:
@@ -90,17 +97,20 @@ def fill(number: int, closed: int) -> None:
     vendor = connection.vendor
     for n in range(KINDS):
         kinds._kinds[f"bench.{n}"] = kinds.Kind(f"bench.{n}", forms.Form, None, None, None)
-    User.objects.create(username="ada")
-    bob = User.objects.create(username="bob")
+    ada, bob = (User.objects.create(username=name) for name in ("ada", "bob"))
     name = NAME.get(vendor, "'bench.' || (n % {})").format(KINDS)
-    columns = "task_id, name, kind, title, due_at, not_by, assignee_id, taken_until, answered_as, closed_at"
+    title = TITLE.get(vendor, "'Order no. ' || n || '.'")
+    columns = (
+        "task_id, name, kind, title, due_at, not_by, assignee_id, taken_until, answered_as, "
+        "answered_by_id, closed_at"
+    )
     for rows, assignee, answered, at in (
-        (number, f"CASE WHEN n % 10 = 0 THEN {bob.pk} END", "''", "NULL"),
-        (closed, "NULL", "'ada'", DUE[vendor]),
+        (number, f"CASE WHEN n % 10 = 0 THEN {bob.pk} END", "'', NULL", "NULL"),
+        (closed, "NULL", f"'ada', {ada.pk}", CLOSED[vendor].format(rows=closed)),
     ):
         numbers = NUMBERS[vendor].format(rows)
         run(
-            f"INSERT INTO txtasks_question ({columns}) SELECT {IDS[vendor]}, {name}, {name}, 'An order', "
+            f"INSERT INTO txtasks_question ({columns}) SELECT {IDS[vendor]}, {name}, {name}, {title}, "
             f"{DUE[vendor]}, '[]', {assignee}, NULL, {answered}, {at} FROM ({numbers}) numbers"
         )
     still_open = "FROM txtasks_question WHERE closed_at IS NULL"
@@ -134,6 +144,7 @@ def calls() -> dict[str, Callable[[], Any]]:
     from django.contrib.auth.models import Permission, User
 
     from django_txtasks.contrib import people
+    from django_txtasks.contrib.people import showing
 
     ada = User.objects.get(username="ada")
     ada.user_permissions.add(Permission.objects.get(codename="assign_question"))
@@ -151,6 +162,9 @@ def calls() -> dict[str, Callable[[], Any]]:
         f"list {box.value}": lambda box=box: people.inbox(ada, box)  # type: ignore[misc]
         for box in people.Box
     }
+    for title, text in (("a title of one question", "no. 77777."), ("a title of none", "no such")):
+        found[f"search all: {title}"] = lambda text=text: people.inbox(ada, "all", search=text)  # type: ignore[misc]
+    found["answers of a person, 7 days"] = lambda: showing.answered_lately(ada)
     found["list free, eleventh page"] = lambda: people.inbox(ada, "free", after=tenth)
     found["counts of all lists"] = lambda: people.counts(ada)
     found["take the next one, answer"] = take_and_answer

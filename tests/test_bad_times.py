@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import uuid
 from contextlib import suppress
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
@@ -17,7 +20,17 @@ from django.db.models import Min
 from django.test import Client
 from django.utils import timezone
 
-from django_txtasks.models import Cleaner, FinishedTask, Outcome, PausedQueue, Status, Task, Worker
+import django_txtasks
+from django_txtasks.models import (
+    Cleaner,
+    FinishedTask,
+    Moment,
+    Outcome,
+    PausedQueue,
+    Status,
+    Task,
+    Worker,
+)
 from django_txtasks.overview import overview
 from django_txtasks.stats import causes
 
@@ -145,3 +158,45 @@ def test_usual_times_are_read_to_the_microsecond() -> None:
         assert Task.objects.aggregate(first=Min("run_after")) == {"first": exact}
         assert Task.objects.get().expires_at is None
         assert Task.objects.filter(run_after=exact).exists()
+
+
+@pytest.mark.once
+def test_no_query_is_sorted_by_the_expression_that_makes_a_time_readable() -> None:
+    """Django sorts ``values_list("ended_at")`` by the expression in its SELECT, which no index has."""
+    moments = {
+        one.name
+        for model in apps.get_models()
+        for one in model._meta.get_fields()
+        if isinstance(one, Moment)
+    }
+    wrong = [
+        f"{path.name}: {function.name}"
+        for path in Path(django_txtasks.__file__).parent.rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        if (texts(function, "order_by") & moments) & texts(function, "values_list", "values")
+    ]
+    assert wrong == [
+        "explain.py: _before"
+    ]  # two queries: one is sorted, and the other has the time
+
+
+def texts(function: ast.FunctionDef, *methods: str) -> set[str]:
+    """Return the texts in the arguments of these methods; of the whole function if a list is unpacked."""
+    calls = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in methods
+    ]
+    is_unpacked = any(isinstance(one, ast.Starred) for call in calls for one in call.args)
+    places: list[Any] = (
+        [function] if is_unpacked else [argument for call in calls for argument in call.args]
+    )
+    return {
+        node.value.removeprefix("-")
+        for place in places
+        for node in ast.walk(place)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
