@@ -43,7 +43,8 @@ SIZES = {
     "tasks": (LAPTOP, 1020),
     "dead-task": (LAPTOP, 1500),
     "workers": (LAPTOP, 560),
-    "inbox": (820, 760),
+    "inbox": (820, 950),
+    "question": (820, 690),
 }
 UNFOLD_HEIGHT = 1030
 DARK = ("glance-phone", "cause-phone")
@@ -153,7 +154,7 @@ def _working_day() -> Iterator[dict[str, str]]:
 
 @contextmanager
 def _approvals() -> Iterator[dict[str, str]]:
-    """Orders that wait for people; gives the list of questions."""
+    """Orders that wait for people; gives the list of questions, and a question with buttons."""
     from django.contrib.auth import get_user_model
     from django.core.management import call_command
 
@@ -170,7 +171,7 @@ def _approvals() -> Iterator[dict[str, str]]:
     people.give_back(second, reader, note="Above her limit: please ask Ms Brown first")
     people.take(third, reader)
     _wait_until(lambda: people.counts(reader)[people.Box.OVERDUE] > 0)
-    yield {"inbox": "/inbox/?box=all"}
+    yield {"inbox": "/inbox/?box=all", "question": f"/inbox/{second.pk}/"}
 
 
 def _take_with_unfold(picture: Path) -> None:

@@ -46,6 +46,13 @@ UNREACHABLE = """
 """Controls in a part of a page that lie outside the window or outside their box: a script for ``evaluate``."""
 
 
+FOCUSED = """
+    (one => one.getAttribute("aria-label") ?? (one.labels?.[0] ?? one).textContent.trim().replace(/:$/, ""))(
+        document.activeElement)
+"""
+"""The name of the control that has the focus: a script for ``evaluate``."""
+
+
 class SignedIn:
     """Middleware: every visitor is the first user, with all permissions."""
 
@@ -95,6 +102,22 @@ def complaints_of(page: Any) -> list[str]:
     page.on("pageerror", lambda error: complaints.append(error.stack or str(error)))
     page.route("**/favicon.ico", lambda route: route.fulfill(status=204))
     return complaints
+
+
+def press(page: Any, name: str) -> None:
+    """Go to a control with the tabulator key, as a person without a mouse does, and press it with Enter."""
+    go_to(page, name)
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+
+
+def go_to(page: Any, name: str) -> None:
+    """Press the tabulator key until a control with this label or text has the focus."""
+    for _ in range(300):
+        page.keyboard.press("Tab")
+        if page.evaluate(FOCUSED) == name:
+            return
+    raise AssertionError(f"The tabulator key does not reach {name!r}.")
 
 
 def is_too_wide(page: Any) -> bool:

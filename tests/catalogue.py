@@ -3,8 +3,9 @@
     python tests/catalogue.py de
 
 Writes ``django_txtasks/locale/de/LC_MESSAGES/django.po``, with an empty entry for each new text, and compiles
-it to ``django.mo``. GNU gettext is not needed. Texts that the code no longer has are removed; their translations
-are printed, because a changed text is often near to its old one. It ends with 1 if a translation is missing.
+it to ``django.mo``; the same for the forms of the example project. GNU gettext is not needed. Texts that the
+code no longer has are removed; their translations are printed, because a changed text is often near to its old
+one. It ends with 1 if a translation is missing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import io
 import re
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +26,9 @@ from django.conf import settings
 from django.utils.translation.template import templatize
 
 PACKAGE = Path(__file__).resolve().parents[1] / "django_txtasks"
-LOCALE = PACKAGE / "locale"
+DEMO = PACKAGE.parent / "testproject/approvals"
+PLACES = (PACKAGE, DEMO)
+"""Directories with catalogues of their own, for the texts of the code below them."""
 TEXTS_OF = {"gettext": 1, "gettext_lazy": 1, "ngettext": 2, "ngettext_lazy": 2}
 """Functions that translate, with the number of texts that they take."""
 DJANGO = "django.utils.translation"
@@ -39,21 +43,21 @@ class Text(NamedTuple):
     plural: str = ""
 
 
-def path_of(language: str) -> Path:
-    return LOCALE / language / "LC_MESSAGES" / "django.po"
+def path_of(language: str, place: Path = PACKAGE) -> Path:
+    return place / "locale" / language / "LC_MESSAGES" / "django.po"
 
 
 def languages() -> list[str]:
     """Return the languages that have a catalogue."""
-    return sorted(one.name for one in LOCALE.iterdir())
+    return sorted(one.name for one in (PACKAGE / "locale").iterdir())
 
 
-def texts_of_code() -> dict[Text, list[str]]:
-    """Return the texts of the package, with the files that have them."""
+def texts_of_code(place: Path = PACKAGE) -> dict[Text, list[str]]:
+    """Return the texts of the code below a directory, with the files that have them."""
     if not settings.configured:
         settings.configure()
     found: dict[Text, list[str]] = {}
-    for path in sorted(PACKAGE.rglob("*")):
+    for path in sorted(place.rglob("*")):
         read = {".py": texts_of_module, ".html": texts_of_template}.get(path.suffix)
         if read is None:
             continue
@@ -114,14 +118,14 @@ def compiled(catalogue: polib.POFile) -> gettext.GNUTranslations:
     return gettext.GNUTranslations(io.BytesIO(catalogue.to_binary()))
 
 
-def update(language: str) -> polib.POFile:
+def update(language: str, place: Path = PACKAGE) -> polib.POFile:
     """Write the catalogue of a language, with the texts of the code in their order, and return it."""
-    path = path_of(language)
+    path = path_of(language, place)
     before = polib.pofile(str(path)) if path.exists() else _new(language)
     known = {Text(one.msgid, one.msgid_plural): one for one in before}
     after = polib.POFile(wrapwidth=110)
     after.header, after.metadata = before.header, before.metadata
-    for text, files in texts_of_code().items():
+    for text, files in texts_of_code(place).items():
         entry = known.pop(text, None) or polib.POEntry(msgid=text.single, msgid_plural=text.plural)
         if text.plural and not entry.msgstr_plural:
             entry.msgstr_plural = dict.fromkeys(range(_number_of_plurals(before)), "")
@@ -161,11 +165,11 @@ def _number_of_plurals(catalogue: polib.POFile) -> int:
 def main(*names: str) -> int:
     """Return the exit code."""
     missing = 0
-    for language in names or languages():
-        catalogue = update(language)
+    for language, place in product(names or languages(), PLACES):
+        catalogue = update(language, place)
         empty = catalogue.untranslated_entries()
         missing += len(empty)
-        print(f"{path_of(language)}: {len(catalogue)} texts, {len(empty)} not translated")
+        print(f"{path_of(language, place)}: {len(catalogue)} texts, {len(empty)} not translated")
     return bool(missing)
 
 

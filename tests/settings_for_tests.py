@@ -8,9 +8,11 @@ import os
 
 import django
 from settings import *  # noqa: F403
-from settings import DATABASES, INSTALLED_APPS, TXTASKS
+from settings import DATABASES, INSTALLED_APPS, MIDDLEWARE, TXTASKS
 
 INSTALLED_APPS = [*INSTALLED_APPS, "probe"]
+# Tests choose the language by LANGUAGE_CODE.
+MIDDLEWARE = [one for one in MIDDLEWARE if one != "django.middleware.locale.LocaleMiddleware"]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 if django.VERSION >= (6, 1):  # where there is no default mailer any more
     MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}

@@ -240,24 +240,12 @@ def test_who_may_only_view_tasks_gets_no_button(visit, full):
 
 def test_a_queue_is_paused_and_resumed_by_the_keyboard_alone(visit, full):
     page = visit().go()
-    press(page, "Pause queue default")
+    browsing.press(page, "Pause queue default")
     assert page.get_by_text("Queue default is paused.").is_visible()
     assert PausedQueue.objects.filter(pk="default").exists()
-    press(page, "Resume queue default")
+    browsing.press(page, "Resume queue default")
     assert page.get_by_text("Queue default is resumed.").is_visible()
     assert not PausedQueue.objects.filter(pk="default").exists()
-
-
-def press(page: Any, name: str) -> None:
-    """Go to a button with the tabulator key, and press it with Enter."""
-    focused = "document.activeElement.getAttribute('aria-label')"
-    for _ in range(300):
-        page.keyboard.press("Tab")
-        if page.evaluate(focused) == name:
-            break
-    assert page.evaluate(focused) == name
-    with page.expect_navigation():
-        page.keyboard.press("Enter")
 
 
 def test_from_a_problem_to_the_tasks_of_its_cause_is_one_click(visit, full):

@@ -27,6 +27,7 @@ from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 YES = {"approved": True, "reason": "ok"}
+GONE = "The task has ended, and needs no answer. Choose another question."
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ def test_four_eyes(person):
     refusal = people.answer(second, ada, YES)
     assert (refusal.reason, str(refusal)) == (
         Reason.NOT_BY_YOU,
-        "ada may not answer this question: another person has to.",
+        "You may not answer this question: another person has to. Leave it to a colleague.",
     )
     assert people.take(second, ada) == refusal
     assert people.answer(second, bob, YES) is None
@@ -224,12 +225,15 @@ def test_a_kind_without_hold_is_held_until_it_is_given_back(person):
     question.refresh_from_db()
     assert question.taken_until is None
     refusal = people.take(question, bob)
-    assert str(refusal) == "ada has this question."
+    assert str(refusal).startswith("ada has this question. Choose another question")
     assert people.give_back(question, bob) == refusal
     assert people.give_back(question, ada, "ask Cy") is None
     question.refresh_from_db()
     assert (question.assignee, question.taken_at, question.note) == (None, None, "ask Cy")
-    assert str(people.give_back(question, ada)) == "You do not have this question."
+    assert (
+        str(people.give_back(question, ada))
+        == "You do not have this question, so you cannot give it back."
+    )
     assert people.take(question, bob) is None
 
 
@@ -252,7 +256,7 @@ def test_who_may_not_answer_is_refused(person):
     refusal = people.take(question, person("ada"))
     assert (refusal.reason, str(refusal)) == (
         Reason.NOT_ALLOWED,
-        "ada lacks the permission orders.change_order.",
+        "You lack the permission orders.change_order. Ask the people who manage the users of this site for it.",
     )
     assert people.answer(question, person("bob", "orders.change_order"), YES) is None
 
@@ -272,7 +276,10 @@ def test_a_kind_that_no_code_declares_is_not_answered(person):
     ada, question = person("ada"), asked()
     Question.objects.update(kind="gone.kind")
     refusal = people.answer(question, ada, YES)
-    assert str(refusal) == "No code here knows questions of the kind gone.kind."
+    assert (
+        str(refusal)
+        == "No code here knows questions of the kind gone.kind. Tell the people who look after this site."
+    )
     assert reason(people.take(question, ada)) is Reason.UNKNOWN_KIND
 
 
@@ -281,7 +288,7 @@ def test_a_manager_gives_a_question_to_a_colleague(person):
     ada, bob, question = person("ada"), person("bob"), asked()
     people.take(question, ada)
     refusal = people.give_to(question, ada, bob)
-    assert str(refusal) == "ada lacks the permission txtasks_people.assign_question."
+    assert str(refusal).startswith("You lack the permission txtasks_people.assign_question. Ask")
     assert people.give_to(question, boss, bob, note="please") is None
     question.refresh_from_db()
     assert (question.assignee, question.note) == (bob, "please")
@@ -301,9 +308,11 @@ def test_a_question_is_not_given_to_a_person_who_may_not_answer(person):
     boss = person("boss", "txtasks_people.assign_question")
     ada, question = person("ada"), asked(asking.approve_guarded)
     refusal = people.give_to(question, boss, ada)
-    assert str(refusal) == "ada lacks the permission orders.change_order."
+    assert str(refusal) == "ada lacks the permission orders.change_order. Choose another person."
     one = asked(asking.approve, "other", not_by=[ada.pk])
-    assert reason(people.give_to(one, boss, ada)) is Reason.NOT_BY_YOU
+    refusal = people.give_to(one, boss, ada)
+    assert refusal.reason is Reason.NOT_BY_YOU
+    assert str(refusal) == "ada may not answer this question. Choose another person."
 
 
 def test_a_hidden_question_comes_back(person):
@@ -321,6 +330,55 @@ def test_a_hidden_question_comes_back(person):
     assert [one.pk for one in people.inbox(ada).questions] == [question.pk]
 
 
+def test_a_question_that_is_hidden_for_one_person_stays_for_the_others(person):
+    ada, bob, question = person("ada"), person("bob"), asked()
+    other = asked(asking.approve, "other")
+    people.take(question, ada)
+    assert people.hide_for_me(question, ada, note="not my customer") is None
+    question.refresh_from_db()
+    assert (question.assignee, question.note, question.noted_as) == (None, "not my customer", "ada")
+    assert [one.pk for one in people.inbox(ada, "free").questions] == [other.pk]
+    assert (people.counts(ada)["free"], people.counts(bob)["free"]) == (1, 2)
+    assert len(people.inbox(ada, "all").questions) == 2
+    assert people.take_next(ada).pk == other.pk
+    assert people.take_next(ada) is None
+    assert people.hide_for_me(question, ada) is None  # again: the person is in the list once
+    assert people.hide_for_me(question, ada, hidden=False) is None
+    assert people.take_next(ada).pk == question.pk
+    assert Question.objects.get(pk=question.pk).hidden_for == []
+    assert reason(people.hide_for_me(question, person("cy", is_active=False))) is Reason.NOT_ALLOWED
+    people.answer(question, ada, YES)
+    assert reason(people.hide_for_me(question, bob)) is Reason.ANSWERED
+
+
+def test_the_next_question_is_found_behind_many_that_are_hidden(person, monkeypatch):
+    monkeypatch.setattr("django_txtasks.contrib.people.acts.ROWS_PER_LOOK", 2)
+    ada = person("ada")
+    for key in "abcdef":
+        last = asked(asking.approve, key)
+        if key != "f":
+            people.hide_for_me(last, ada)
+    assert people.take_next(ada).pk == last.pk
+
+
+def test_a_note_has_the_name_of_its_author(person):
+    ada, bob, question = person("ada", first_name="Ada"), person("bob"), asked()
+
+    def noted():
+        question.refresh_from_db()
+        return question.note, question.noted_as
+
+    people.write_note(question, ada, "ask Cy")
+    assert noted() == ("ask Cy", "Ada")
+    people.take(question, bob)
+    people.give_back(question, bob, note="ask Cy")  # as the page sends it back
+    assert noted() == ("ask Cy", "Ada")
+    people.hide(question, bob, timedelta(days=1), note="Cy is ill")
+    assert noted() == ("Cy is ill", "bob")
+    people.write_note(question, ada, "")
+    assert noted() == ("", "")
+
+
 @pytest.mark.parametrize("until", [datetime(2090, 1, 1), 3600, "tomorrow", None], ids=str)
 def test_a_time_that_cannot_hide_is_refused(person, until):
     with pytest.raises(InvalidOption, match="until"):
@@ -333,10 +391,10 @@ def test_a_time_that_cannot_hide_is_refused(person, until):
 def test_the_second_answer_is_told_who_was_first(person):
     ada, bob, question = person("ada"), person("bob"), asked()
     assert people.answer(question, ada, YES) is None
-    for one in (bob, ada):
+    for one, who in ((bob, "ada"), (ada, "You")):
         refusal = people.answer(question, one, YES)
         assert refusal.reason is Reason.ANSWERED
-        assert str(refusal).startswith("ada answered at ")
+        assert str(refusal).startswith(f"{who} answered at ")
     assert reason(people.take(question, bob)) is Reason.ANSWERED
     assert reason(people.give_back(question, bob)) is Reason.ANSWERED
     assert reason(people.hide(question, bob, timedelta(days=1))) is Reason.ANSWERED
@@ -400,7 +458,7 @@ def test_a_question_whose_rows_are_gone_is_told(person, txtasks):
     txtasks(keep_finished=0)
     ada, question = person("ada"), asked()
     operators.cancel("default", [question.task_id], keep=False)
-    assert str(people.answer(question, ada, YES)) == "The task has ended, so it needs no answer."
+    assert str(people.answer(question, ada, YES)) == GONE
     clean()
     assert not Question.objects.exists()
     assert reason(people.answer(question, ada, YES)) is Reason.ENDED
@@ -412,7 +470,8 @@ def test_a_time_of_another_day_has_its_date(person):
     ada, bob, question = person("ada"), person("bob"), asked()
     people.answer(question, ada, YES)
     helpers.execute("UPDATE txtasks_question SET closed_at = '2020-01-02 03:04:05'")
-    assert str(people.take(question, bob)) == "ada answered at 01/02/2020 3:04 a.m."
+    at = "ada answered at 01/02/2020 3:04 a.m."
+    assert str(people.take(question, bob)) == f"{at} If you do not agree, talk to ada."
 
 
 # -- what the task says ----------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 from django import forms
 from probe import asking
 
+from django_txtasks.contrib import people
 from django_txtasks.contrib.people import checks, kinds, question
 from django_txtasks.exceptions import InvalidDeclaration
 
@@ -18,6 +19,19 @@ class Form(forms.Form):
     """A form of one field."""
 
     ok = forms.BooleanField()
+
+
+class ButtonsForm(forms.Form):
+    """Buttons without choices."""
+
+    yes = forms.BooleanField(widget=people.Buttons)
+
+
+class TwoButtonsForm(forms.Form):
+    """Buttons of two fields, of which a person presses one."""
+
+    one = forms.ChoiceField(choices=[("a", "A")], widget=people.Buttons)
+    two = forms.ChoiceField(choices=[("b", "B")], widget=people.Buttons)
 
 
 class FileForm(forms.Form):
@@ -34,6 +48,8 @@ WRONG = [
     ({"form": Form()}, "a class of Django forms"),
     ({"form": dict}, "a class of Django forms"),
     ({"form": FileForm}, "field 'scan' of FileForm takes a file"),
+    ({"form": ButtonsForm}, "'yes' of ButtonsForm has Buttons and no choices"),
+    ({"form": TwoButtonsForm}, "'one' and 'two' of TwoButtonsForm have Buttons"),
     ({"may": "change_order"}, "use a permission"),
     ({"may": "shop."}, "use a permission"),
     ({"may": True}, "use a permission"),

@@ -14,7 +14,7 @@ from test_lifecycle import clean
 from test_people import YES, asked, person  # noqa: F401
 
 from django_txtasks.contrib import people
-from django_txtasks.contrib.people import lists, sweep
+from django_txtasks.contrib.people import lists, showing, sweep, totals
 from django_txtasks.contrib.people.models import NEVER, Question
 from django_txtasks.lifecycle import operators
 from django_txtasks.models import Task, Wait
@@ -83,6 +83,24 @@ def test_each_list_has_its_questions(person):  # noqa: F811
     assert free.kind == "probe.approval"
 
 
+def test_a_search_finds_open_questions_by_a_part_of_the_title(person):  # noqa: F811
+    ada = person("ada", "orders.change_order")
+    mine, _other = asked(asking.approve, "Order 7 of Miller"), asked(asking.approve, "Order 8")
+    asked(asking.approve_guarded, "Order 9 of MILLER 100%")
+    done = asked(asking.approve, "Order 10 of Miller")
+    people.answer(done, ada, YES)
+    people.take(mine, ada)
+    assert titles(people.inbox(ada, "all", search="miller")) == [
+        "Order 9 of MILLER 100%",
+        "Order 7 of Miller",
+    ]
+    assert titles(people.inbox(ada, "mine", search="miller")) == ["Order 7 of Miller"]
+    assert titles(people.inbox(ada, "all", search="0%")) == ["Order 9 of MILLER 100%"]
+    guarded = people.inbox(ada, "all", kind="probe.guarded", search="Order")
+    assert titles(guarded) == ["Order 9 of MILLER 100%"]
+    assert titles(people.inbox(ada, "all", search="x\0y")) == []
+
+
 def test_a_kind_that_no_code_declares_is_shown_to_managers(person):  # noqa: F811
     ada, boss = person("ada"), person("boss", "txtasks_people.assign_question")
     write(1, kind="gone.kind")
@@ -138,6 +156,12 @@ def test_a_sweep_goes_on_where_the_last_one_ended(monkeypatch):
     assert sweep.sweep("default", ("zzz", None)) == (0, None)
 
 
+def analyze():
+    for table in ("txtasks_task", "txtasks_wait", "txtasks_question"):
+        command = "ANALYZE TABLE" if connection.vendor == "mysql" else "ANALYZE"
+        helpers.execute(f"{command} {table}")
+
+
 def plans(user, act):
     """Return the statements of a call that read questions or tasks, with their plans."""
     seen = []
@@ -165,11 +189,40 @@ def test_no_list_scans_a_table_or_sorts_its_questions(person, monkeypatch):  # n
     write(1000)
     write(1000, is_open=False)
     write(100, kind="probe.guarded", assignee=ada)
-    for table in ("txtasks_task", "txtasks_wait", "txtasks_question"):
-        analyze = "ANALYZE TABLE" if connection.vendor == "mysql" else "ANALYZE"
-        helpers.execute(f"{analyze} {table}")
+    analyze()
     for box in people.Box:
         check_plans(box, plans(ada, lambda box=box: people.inbox(ada, box, size=5)))
+
+
+def test_what_was_answered_lately_is_read_by_an_index_and_not_sorted(person, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(totals, "MOST_READ", 5)
+    ada, bob = person("ada"), person("bob")
+    write(1000, is_open=False, answered_by=bob)
+    write(200, is_open=False, kind="probe.guarded", answered_by=ada)
+    write(1000)
+    analyze()
+    for call in (
+        lambda: people.figures("probe.guarded", timedelta(days=1)),
+        lambda: showing.answered_lately(ada),
+    ):
+        ((sql, lines),) = plans(ada, call)
+        text = "\n".join(lines)
+        assert "txtasks_question_" in text, (sql, text)
+        for word in ("Seq Scan", "Sort", "TEMP B-TREE", "filesort"):
+            assert word not in text, (sql, text)
+
+
+def test_a_search_reads_no_closed_question(person):  # noqa: F811
+    """Its cost is that of the open questions, also if no title has the text."""
+    ada = person("ada")
+    write(20)
+    write(5_000, is_open=False)
+    analyze()
+    for box in people.Box:
+        found = plans(ada, lambda box=box: people.inbox(ada, box, search="no such title"))
+        searches = [one for one in found if " LIKE " in one[0]]
+        assert searches
+        check_plans(people.Box.MINE, [*searches, *searches])
 
 
 def check_plans(box, found):

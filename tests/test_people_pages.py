@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 import test_german
 from approvals.models import Purchase
-from approvals.tasks import approval
+from approvals.tasks import approval, decide
 from django import forms
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
@@ -15,6 +15,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils.translation import override
+from orders.models import Order
 from probe import asking
 from test_people import asked, end_of_time, person  # noqa: F401 -- a fixture
 
@@ -23,7 +24,7 @@ from django_txtasks.contrib.people import lists, showing
 from django_txtasks.contrib.people.lists import Box
 from django_txtasks.contrib.people.models import Question
 from django_txtasks.lifecycle import operators
-from django_txtasks.models import FinishedTask
+from django_txtasks.models import FinishedTask, Link
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -134,7 +135,7 @@ def test_each_reason_is_said_in_words(person):  # noqa: F811
     for question, words in (
         (taken, "Ada has this question until"),
         (cancelled, "The task was cancelled at"),
-        (excluded, "bob may not answer this question: another person has to."),
+        (excluded, "You may not answer this question: another person has to. Leave it"),
         (late, "Too late: the time for an answer ended at"),
     ):
         shown = client.get(page(question))
@@ -142,6 +143,21 @@ def test_each_reason_is_said_in_words(person):  # noqa: F811
         assert 'value="answer"' not in shown.content.decode()
         answer = client.post(page(question), YES)
         assert (answer.status_code, words in text_of(answer)) == (409, True), words
+
+
+def test_a_late_answer_of_any_type_is_shown_in_words(person, monkeypatch):  # noqa: F811
+    fields = {
+        "day": forms.DateField(),
+        "size": forms.ChoiceField(choices=[("Big ones", [("l", "Large")])]),
+        "parts": forms.MultipleChoiceField(choices=[("a", "Door"), ("b", "Roof")]),
+    }
+    monkeypatch.setattr(asking.ApproveForm, "base_fields", fields)
+    ada, question = person("ada"), asked()
+    given = {"answer-day": "2026-11-28", "answer-size": "l", "answer-parts": ["a", "b"]}
+    answer = signed_in(ada).post(page(question), {"act": "answer", **given}, follow=True)
+    assert "Day: 2026-11-28 · Size: Large · Parts: Door, Roof" in text_of(answer)
+    answer = signed_in(person("bob")).post(page(question), {"act": "answer", **given})
+    assert "Not used: your answer Day 2026-11-28 Size Large Parts Door, Roof" in text_of(answer)
 
 
 def test_a_form_that_is_not_valid_keeps_its_values(person, monkeypatch):  # noqa: F811
@@ -225,7 +241,7 @@ def test_a_manager_gives_questions_to_a_colleague(person):  # noqa: F811
     answer = client.post(page(question), {"act": "give_to", "to": "nobody"})
     assert "No user has the name nobody." in text_of(answer)
     answer = client.post(page(question), {"act": "give_to", "to": "boss"})
-    assert "boss lacks the permission orders.change_order." in text_of(answer)
+    assert "You lack the permission orders.change_order." in text_of(answer)
     both = {"act": "give_to", "to": "bob", "question": [question.pk, other.pk]}
     answer = client.post(f"{INBOX}?box=all", both)
     assert answer.status_code == 409
@@ -244,8 +260,153 @@ def test_many_are_taken_and_those_that_refuse_stay(person):  # noqa: F811
     assert "c: bob has this question until" in text_of(answer)
     holders = Question.objects.order_by("pk").values_list("assignee", flat=True)
     assert list(holders) == [None, ada.pk, bob.pk]
-    answer = signed_in(ada).post(INBOX, {"act": "take"})
-    assert "No question is chosen." in text_of(answer)
+    for act in ("take", "answer_form", "answer"):
+        answer = signed_in(ada).post(INBOX, {"act": act})
+        assert "No question is chosen." in text_of(answer)
+    both = {"act": "take", "question": [one.pk, two.pk, three.pk]}
+    answer = signed_in(ada).post(INBOX, both)
+    assert "Taken. a, b" in text_of(answer) and "c: bob has this question" in text_of(answer)
+
+
+def test_one_answer_to_many_questions_is_told_for_each_of_them(person):  # noqa: F811
+    ada, bob = person("ada"), person("bob", first_name="Bob")
+    one, two, late, taken, not_by = (
+        asked(asking.approve, key, **options)
+        for key, options in (
+            ("a", {}),
+            ("b", {}),
+            ("c", {}),
+            ("d", {}),
+            ("e", {"not_by": [ada.pk]}),
+        )
+    )
+    keys = [row.pk for row in (one, two, late, taken, not_by)]
+    client = signed_in(ada)
+    page_of_form = client.post(f"{INBOX}?box=all", {"act": "answer_form", "question": keys})
+    assert page_of_form.status_code == 200
+    assert "One answer to 5 questions" in text_of(page_of_form)
+    assert [f'name="question" value="{key}"' in page_of_form.content.decode() for key in keys] == [
+        True
+    ] * 5
+    assert not Question.objects.exclude(closed_at=None).exists()
+    people.answer(late, bob, {"approved": False, "reason": ""})
+    people.take(taken, bob)
+    answer = client.post(f"{INBOX}?box=all", {**YES, "question": keys})
+    assert answer.status_code == 409
+    text = text_of(answer)
+    assert "2 of 5 answered. Noted, will be done: a, b. Approved: yes · Reason: ok" in text
+    assert "c: Bob answered at" in text
+    assert "d: Bob has this question until" in text
+    assert "e: You may not answer this question" in text
+    by_ada = Question.objects.filter(answered_by=ada).order_by("pk")
+    assert [row.title for row in by_ada] == ["a", "b"]
+    assert sorted(str(done.result) for done in run_due_tasks()) == ["Bob", "ada ok", "ada ok"]
+    entries = LogEntry.objects.filter(change_message="Answered.")
+    assert {int(entry.object_id) for entry in entries} == {one.pk, two.pk}
+    again = client.post(f"{INBOX}?box=all", {**YES, "question": keys[:2]})
+    assert text_of(again).count("You answered at") == 2
+
+
+def test_one_answer_that_the_form_refuses_for_some_is_given_to_the_others(person, monkeypatch):  # noqa: F811
+    def clean(form):
+        if form.question.title == "b":
+            raise forms.ValidationError("not this one")
+        return form.cleaned_data
+
+    monkeypatch.setattr(asking.ApproveForm, "clean", clean)
+    client, questions = signed_in(person("ada")), [asked(asking.approve, key) for key in "ab"]
+    keys = [one.pk for one in questions]
+    answer = client.post(INBOX, {**YES, "question": keys})
+    assert "1 of 2 answered. Noted, will be done: a." in text_of(answer)
+    assert "b: not this one" in text_of(answer)
+    answer = client.post(INBOX, {**YES, "question": keys[1:]})
+    assert answer.status_code == 200
+    assert "not this one" in text_of(answer) and 'value="ok"' in answer.content.decode()
+
+
+def test_questions_of_two_kinds_are_not_answered_together(person):  # noqa: F811
+    ada = person("ada", MAY)
+    keys = [asked(asking.approve, "a").pk, asked(asking.approve_guarded, "b").pk]
+    answer = signed_in(ada).post(INBOX, {"act": "answer_form", "question": keys})
+    assert "Questions of different kinds have different forms. Choose one kind." in text_of(answer)
+    ada.user_permissions.clear()
+    people.take(keys[0], ada)
+    Question.objects.filter(pk=keys[1]).update(assignee=ada)
+    answer = signed_in(ada).post(INBOX, {"act": "answer_form", "question": keys[1:]})
+    assert "You lack the permission orders.change_order." in text_of(answer)
+
+
+def test_values_that_are_suggested_alike_are_suggested_together(person):  # noqa: F811
+    suggested = {"reason": "as usual"}
+    one, two = (asked(asking.approve, key, suggested=suggested) for key in "ab")
+    other, client = asked(asking.approve, "c"), signed_in(person("ada"))
+    for keys, number in (([one.pk, two.pk], 1), ([one.pk, other.pk], 0)):
+        answer = client.post(INBOX, {"act": "answer_form", "question": keys})
+        assert answer.content.decode().count('value="as usual"') == number
+
+
+def test_a_question_that_is_not_for_me_leaves_my_list_and_comes_back(person):  # noqa: F811
+    client, question = signed_in(person("ada")), asked(asking.approve, "order 7")
+    said = client.post(INBOX, {"act": "not_for_me", "question": question.pk}, follow=True)
+    assert "Hidden from me only. order 7" in text_of(said)
+    assert "No question is in this list." in text_of(client.get(f"{INBOX}?box=free"))
+    assert "order 7 Free · hidden from you" in text_of(client.get(f"{INBOX}?box=all"))
+    assert "order 7" in text_of(signed_in(person("bob")).get(f"{INBOX}?box=free"))
+    shown = client.get(page(question)).content.decode()
+    assert 'value="for_me"' in shown and 'value="not_for_me"' not in shown
+    said = client.post(page(question), {"act": "for_me"}, follow=True)
+    assert "Shown to me again. order 7" in text_of(said)
+    assert 'value="not_for_me"' in said.content.decode()
+    said = client.post(page(question), {"act": "not_for_me", "note": "Bob knows him"}, follow=True)
+    assert said.redirect_chain == [(INBOX, 302)]
+    assert "ada: Bob knows him" in text_of(client.get(f"{INBOX}?box=all"))
+
+
+def test_a_search_shows_what_it_has_found(person):  # noqa: F811
+    asked(asking.approve, "Order of Miller"), asked(asking.approve, "Order of Brown")
+    client = signed_in(person("ada"))
+    shown = client.get(f"{INBOX}?box=all&search= miller ")
+    assert "Order of Miller" in text_of(shown) and "Order of Brown" not in text_of(shown)
+    assert 'value="miller"' in shown.content.decode()
+    assert "box=free&amp;search=miller" in shown.content.decode()
+    assert "No question in this list has this text" in text_of(client.get(f"{INBOX}?search=x%00"))
+
+
+def test_a_question_links_to_the_objects_that_the_reader_may_view(person, monkeypatch):  # noqa: F811
+    order = Order.objects.create(customer="Miller")
+    question = asked(asking.approve.using(subject=order))
+    Link.objects.create(task_id=question.task_id, subject_type="shop.gone", subject_id="7")
+    Link.objects.create(task_id=question.task_id, subject_type="orders.order", subject_id="x")
+    staff = person("staff", "approvals.view_purchase", MAY, is_staff=True)
+    address, client = f"{ADMIN}{question.pk}/change/", signed_in(staff)
+    own = f'About: <a href="/orders/{order.pk}/">order Order object ({order.pk})</a>'
+    assert "About:" not in client.get(page(question)).content.decode()  # an order has no page
+    monkeypatch.setattr(Order, "get_absolute_url", lambda one: f"/orders/{one.pk}/", raising=False)
+    assert own in client.get(page(question)).content.decode()
+    assert own in client.get(address).content.decode()
+    assert "About:" not in signed_in(person("bob")).get(page(question)).content.decode()
+    purchase = Purchase.objects.create(customer="Brown", total=7)
+    bought = asked(asking.approve.using(subject=purchase))
+    in_admin = f'<a href="/admin/approvals/purchase/{purchase.pk}/change/">order Brown: 7.00</a>'
+    assert in_admin in client.get(page(bought)).content.decode()
+    assert (
+        "About:"
+        not in signed_in(User.objects.get(username="bob")).get(page(bought)).content.decode()
+    )
+    monkeypatch.setattr(Purchase, "get_absolute_url", lambda one: "/own/", raising=False)
+    assert in_admin in client.get(f"{ADMIN}{bought.pk}/change/").content.decode()
+    assert '"/own/"' in client.get(page(bought)).content.decode()
+    purchase.delete()
+    assert "About:" not in client.get(page(bought)).content.decode()
+
+
+def test_the_pages_say_who_i_am_and_let_me_out(person):  # noqa: F811
+    client = signed_in(person("ada", first_name="Ada"))
+    shown = client.get(INBOX)
+    assert "Logged in as Ada Log out" in text_of(shown)
+    assert 'method="post" action="/logout/"' in shown.content.decode()
+    assert "Logged in as" not in text_of(client.post("/logout/", follow=True))
+    assert client.get(INBOX).status_code == 302
 
 
 # -- lists ------------------------------------------------------------------------------------------
@@ -307,7 +468,7 @@ def test_an_address_that_no_page_has_is_not_found(person, address):  # noqa: F81
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"act": "x"}, {"act": "answer"}, {"act": "take", "question": "x"}, {"take": "-1"}],
+    [{}, {"act": "x"}, {"act": "hide"}, {"act": "take", "question": "x"}, {"take": "-1"}],
     ids=str,
 )
 def test_a_post_that_no_page_sends_is_refused(person, fields):  # noqa: F811
@@ -362,7 +523,7 @@ def test_a_page_of_many_people_asks_for_each_permission_once(person):  # noqa: F
 
 ACTS = [
     YES, {"act": "take"}, {"act": "give_back"}, {"act": "hide", "hide_for": "day"}, {"act": "note", "note": "x"},
-    {"act": "give_to", "to": "ada"},
+    {"act": "give_to", "to": "ada"}, {"act": "not_for_me"},
 ]  # fmt: skip
 
 
@@ -394,8 +555,8 @@ def test_who_may_not_sees_nothing(person, who):  # noqa: F811
         User.objects.filter(pk=ada.pk).update(is_active=False)
     answers = [client.get(page(question)), client.get(f"{INBOX}?box=all")]
     answers += [
-        client.post(INBOX, {"act": act, "question": question.pk, "to": "ada"})
-        for act in ("take", "give_back", "give_to")
+        client.post(INBOX, {**YES, "act": act, "question": question.pk, "to": "ada"})
+        for act in ("take", "give_back", "give_to", "not_for_me", "answer_form", "answer")
     ]
     assert not any("secret title" in one.content.decode() for one in answers)
     assert Question.objects.get().assignee is None
@@ -407,7 +568,7 @@ def test_who_lost_the_permission_may_give_back_only(person):  # noqa: F811
     ada.user_permissions.clear()
     client = signed_in(ada)
     shown = client.get(page(question))
-    assert "ada lacks the permission orders.change_order." in text_of(shown)
+    assert "You lack the permission orders.change_order. Ask" in text_of(shown)
     assert 'value="give_back"' in shown.content.decode()
     assert 'value="answer"' not in shown.content.decode()
     assert client.post(page(question), YES).status_code == 409
@@ -499,13 +660,13 @@ def test_the_demo_asks_people_and_a_machine(person, capsys):  # noqa: F811
         assert people.inbox(ada, "free").questions
         assert not people.inbox(cy, "free").questions  # the author, who also lacks the permission
         while (question := people.take_next(ada)) is not None:
-            assert people.answer(question, ada, {"approved": True, "reason": ""}) is None
+            assert people.answer(question, ada, {"decision": "approve", "reason": ""}) is None
         run_due_tasks()
         second = people.inbox(bob, "free").questions
         assert second
         assert {one.name for one in second} == {"second look"}
         for one in second:
-            assert people.answer(one, bob, {"approved": False, "reason": "too much"}) is None
+            assert people.answer(one, bob, {"decision": "refuse", "reason": "too much"}) is None
         run_due_tasks()
         states = Purchase.objects.values_list("state", "total")
         assert {state for state, total in states if total > 5_000} == {"refused"}
@@ -517,8 +678,54 @@ def test_the_demo_asks_people_and_a_machine(person, capsys):  # noqa: F811
 
 
 def test_the_form_of_the_demo_wants_a_reason_for_a_no():
-    assert "reason" in approval.form({"approved": ""}).errors
-    assert approval.form({"approved": "", "reason": "no money"}).is_valid()
+    assert "reason" in approval.form({"decision": "refuse"}).errors
+    assert approval.form({"decision": "refuse", "reason": "no money"}).is_valid()
+    assert "decision" in approval.form({"reason": "no money"}).errors  # the key Enter in the field
+
+
+@pytest.fixture
+def purchase_question(person):  # noqa: F811
+    """A question of the demo, whose form has buttons."""
+    purchase = Purchase.objects.create(customer="Miller", total=2_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("approvals.tasks.guess", lambda purchase, task_id: None)
+        yield asked(decide, purchase.pk)
+    purchase.delete()
+
+
+@pytest.mark.parametrize("root", [INBOX, ADMIN], ids=["site", "admin"])
+def test_a_button_is_an_answer(person, purchase_question, root):  # noqa: F811
+    client = signed_in(person("ada", "approvals.approve_purchase", is_staff=True))
+    key = purchase_question.pk
+    address = f"{root}{key}/" if root == INBOX else f"{root}{key}/change/"
+    shown = client.get(address).content.decode()
+    assert (
+        '<button name="answer-decision" value="approve" class="txp-main">Approve</button>' in shown
+    )
+    assert '<button name="answer-decision" value="refuse" class="">Refuse</button>' in shown
+    assert "Suggested: Decision: Approve" in text_of(client.get(address))
+    assert ">Answer</button>" not in shown
+    for pressed, error in (
+        ({}, "This field is required."),
+        ({"answer-decision": "refuse"}, "Say why"),
+    ):
+        answer = client.post(address, {"act": "answer", "answer-reason": "", **pressed})
+        assert (answer.status_code, error in text_of(answer)) == (200, True)
+    fields = {"act": "answer", "answer-decision": "refuse", "answer-reason": "no money"}
+    answer = client.post(address, fields, follow=True)
+    assert "Reason: no money · Decision: Refuse" in text_of(answer)
+    assert run_due_tasks()[0].result == "refused"
+
+
+@pytest.mark.once
+def test_the_form_of_the_demo_is_german(person, purchase_question, settings):  # noqa: F811
+    settings.LANGUAGE_CODE = "de"
+    client = signed_in(person("ada", "approvals.approve_purchase"))
+    with override("de"):
+        shown = text_of(client.get(page(purchase_question)))
+        for text in ("Grund", "Entscheidung", "Genehmigen", "Ablehnen"):
+            assert text in shown
+        assert "Anmelden" in text_of(Client().get("/login/"))
 
 
 # -- German -------------------------------------------------------------------------------------------
@@ -533,13 +740,24 @@ def test_the_pages_are_german(person, settings):  # noqa: F811
     Question.objects.filter(pk=taken.pk).update(due_at=taken.asked_at)
     people.take(taken, bob)
     people.hide(mine, ada, timedelta(days=1), "X44")
+    hidden = asked(
+        asking.approve.using(subject=Order.objects.create()), "X45", suggested={"reason": "X46"}
+    )
+    people.hide_for_me(hidden, ada)
     bob.user_permissions.clear()
     with override("de"):
         for root in (INBOX, ADMIN):
-            one = f"{root}{taken.pk}/" if root == INBOX else f"{root}{taken.pk}/change/"
+            key = f"{taken.pk}"
+            one = f"{root}{key}/" if root == INBOX else f"{root}{key}/change/"
             answers = [client.get(f"{root}?box={box.value}") for box in Box]
             answers += [client.get(one), client.post(one, YES), client.post(root, {"act": "take"})]
+            answers += [client.post(root, {"act": "answer_form", "question": mine.pk})]
+            answers += [
+                client.get(f"{root}?search=x"),
+                client.get(one.replace(key, f"{hidden.pk}")),
+            ]
             for answer in answers:
                 found = set(test_german.english_in(answer.content.decode()))
-                assert found - {"Reason"} == set()  # a label of the form, which is the project's
+                # a label of the form and a name of an argument, which are the project's
+                assert found - {"Reason", "suggested"} == set()
     assert "darf sie nicht mehr beantworten" in text_of(client.get(f"{INBOX}?box=all"))

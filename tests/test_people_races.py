@@ -109,6 +109,15 @@ def test_of_two_answers_at_once_the_first_counts_and_the_second_is_told(person):
     assert str(results[0]).startswith("ada answered at ")
 
 
+def test_two_who_hide_a_question_from_themselves_at_once_both_do(person):  # noqa: F811
+    ada, bob, question = person("ada"), person("bob"), asked()
+    with ExitStack() as thread, transaction.atomic():
+        assert people.hide_for_me(question, ada) is None
+        results = beside(thread, lambda: people.hide_for_me(question, bob))
+    assert results == [None]
+    assert Question.objects.get().hidden_for == [str(ada.pk), str(bob.pk)]
+
+
 def test_of_two_who_take_at_once_one_has_it(person):  # noqa: F811
     ada, bob, question = person("ada"), person("bob"), asked()
     with ExitStack() as thread, transaction.atomic():

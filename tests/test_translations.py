@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gettext
 from collections import Counter
+from pathlib import Path
 
 import catalogue
 import polib
@@ -11,55 +12,57 @@ import pytest
 
 pytestmark = pytest.mark.once
 LANGUAGES = catalogue.languages()
+CATALOGUES = [(language, place) for language in LANGUAGES for place in catalogue.PLACES]
+EACH = pytest.mark.parametrize(("language", "place"), CATALOGUES)
 ADD = "Run: python tests/catalogue.py"
 
 
-def read(language: str) -> polib.POFile:
-    return polib.pofile(str(catalogue.path_of(language)))
+def read(language: str, place: Path) -> polib.POFile:
+    return polib.pofile(str(catalogue.path_of(language, place)))
 
 
 def test_german_is_one_of_them():
     assert "de" in LANGUAGES
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_a_catalogue_has_the_texts_of_the_code(language):
-    known = {catalogue.Text(one.msgid, one.msgid_plural) for one in read(language)}
-    of_code = set(catalogue.texts_of_code())
+@EACH
+def test_a_catalogue_has_the_texts_of_the_code(language, place):
+    known = {catalogue.Text(one.msgid, one.msgid_plural) for one in read(language, place)}
+    of_code = set(catalogue.texts_of_code(place))
     assert of_code - known == set(), ADD
     assert known - of_code == set(), ADD
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_each_text_is_translated(language):
-    entries = read(language)
+@EACH
+def test_each_text_is_translated(language, place):
+    entries = read(language, place)
     assert [one.msgid for one in entries if not one.translated()] == []
     assert [one.msgid for one in entries if one.fuzzy or one.obsolete] == []
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_a_translation_has_the_placeholders_of_its_text(language):
-    for one in read(language):
+@EACH
+def test_a_translation_has_the_placeholders_of_its_text(language, place):
+    for one in read(language, place):
         wanted = [catalogue.placeholders(text) for text in (one.msgid, one.msgid_plural) if text]
         for text in one.msgstr_plural.values() if one.msgid_plural else [one.msgstr]:
             assert catalogue.placeholders(text) in wanted, one.msgid
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_a_translation_begins_and_ends_with_the_spaces_of_its_text(language):
-    for one in read(language):
+@EACH
+def test_a_translation_begins_and_ends_with_the_spaces_of_its_text(language, place):
+    for one in read(language, place):
         for text in [one.msgstr, *one.msgstr_plural.values()]:
             if text:
                 assert text[: len(text) - len(text.lstrip())] == _first_spaces(one.msgid), one.msgid
                 assert not text.endswith(" "), one.msgid
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_the_compiled_catalogue_is_that_of_its_source(language):
-    path = catalogue.path_of(language).with_suffix(".mo")
+@EACH
+def test_the_compiled_catalogue_is_that_of_its_source(language, place):
+    path = catalogue.path_of(language, place).with_suffix(".mo")
     with path.open("rb") as file:
         compiled = gettext.GNUTranslations(file)._catalog
-    assert compiled == catalogue.compiled(read(language))._catalog, ADD
+    assert compiled == catalogue.compiled(read(language, place))._catalog, ADD
 
 
 def test_a_text_has_one_plural_at_most():

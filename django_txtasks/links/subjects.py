@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from django.apps import apps
 from django.db import connections, router
 from django.db.models import CompositePrimaryKey, Model
 
@@ -76,6 +77,14 @@ def type_of(model: type[Model], where: str) -> str:
             "column."
         )
     return label
+
+
+def model_named(label: str) -> type[Model] | None:
+    """Return the model of a link; None: no installed app has it, as after a release without it."""
+    try:
+        return apps.get_model(label)
+    except (LookupError, ValueError):
+        return None
 
 
 def database_of(found: Model) -> str:

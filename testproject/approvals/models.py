@@ -2,6 +2,7 @@
 
 from django.conf import settings
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class Purchase(models.Model):
@@ -21,6 +22,7 @@ class Purchase(models.Model):
     reason = models.CharField(max_length=200, blank=True)
 
     class Meta:
+        verbose_name, verbose_name_plural = _("order"), _("orders")
         default_permissions = ("view",)
         permissions = (("approve_purchase", "Can approve orders"),)
 

@@ -4,10 +4,11 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext_lazy as _
 
 from approvals.models import Purchase
 from django_txtasks import TaskContext, task
-from django_txtasks.contrib.people import question
+from django_txtasks.contrib.people import Buttons, question
 
 FREE_UP_TO = 1_000
 SECOND_LOOK_ABOVE = 5_000
@@ -16,16 +17,20 @@ MACHINE_PERCENT = 30
 
 
 class ApproveForm(forms.Form):
-    """A yes, or a no with its reason."""
+    """Two buttons: a yes, or a no with its reason."""
 
-    approved = forms.BooleanField(required=False)
-    reason = forms.CharField(required=False, max_length=200)
+    reason = forms.CharField(label=_("Reason"), required=False, max_length=200)
+    decision = forms.ChoiceField(
+        label=_("Decision"),
+        choices=[("approve", _("Approve")), ("refuse", _("Refuse"))],
+        widget=Buttons,
+    )
 
     def clean(self) -> dict[str, Any]:
         """Want a reason for a no."""
         cleaned: dict[str, Any] = super().clean() or {}
-        if not cleaned.get("approved") and not cleaned.get("reason"):
-            self.add_error("reason", "Say why you refuse.")
+        if cleaned.get("decision") == "refuse" and not cleaned.get("reason"):
+            self.add_error("reason", _("Say why you refuse."))
         return cleaned
 
 
@@ -41,7 +46,7 @@ approval = question(
 def guess(purchase: Purchase, task_id: Any) -> dict[str, Any] | None:
     """Return the answer of the machine, or None: people decide."""
     is_sure = task_id.int % 100 < MACHINE_PERCENT and purchase.total <= SECOND_LOOK_ABOVE
-    return {"approved": True, "reason": "as always"} if is_sure else None
+    return {"decision": "approve", "reason": "as always"} if is_sure else None
 
 
 @task(idempotent=True, takes_context=True)
@@ -53,13 +58,13 @@ def decide(ctx: TaskContext, purchase_id: int, due: float | None = None) -> str:
         first = approval.ask(
             ctx,
             title=str(purchase),
-            suggested={"approved": True},
+            suggested={"decision": "approve"},
             not_by=[purchase.author_id],
             machine=lambda: guess(purchase, ctx.task_id),
             due=due,
         )
         answers.append(first.data)
-        if first.data["approved"] and purchase.total > SECOND_LOOK_ABOVE:
+        if first.data["decision"] == "approve" and purchase.total > SECOND_LOOK_ABOVE:
             second = approval.ask(
                 ctx,
                 "second look",
@@ -67,7 +72,7 @@ def decide(ctx: TaskContext, purchase_id: int, due: float | None = None) -> str:
                 not_by=[purchase.author_id, first.by],
             )
             answers.append(second.data)
-    refused = [one["reason"] for one in answers if not one["approved"]]
+    refused = [one["reason"] for one in answers if one["decision"] == "refuse"]
     purchase.state = Purchase.State.REFUSED if refused else Purchase.State.APPROVED
     purchase.reason = "".join(refused)
     purchase.save(update_fields=["state", "reason"])

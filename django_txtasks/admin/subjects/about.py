@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.http import HttpRequest
@@ -16,6 +15,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import links, shown
+from django_txtasks.links.subjects import model_named
 from django_txtasks.models import FinishedTask, Link
 
 if TYPE_CHECKING:
@@ -75,12 +75,9 @@ def objects_of(
 
 def _shown(site: admin.AdminSite, request: HttpRequest, subject_type: str, subject_id: str) -> str:
     text = shown.line(f"{subject_type} {subject_id}")
-    try:
-        model = apps.get_model(subject_type)
-    except (LookupError, ValueError):  # a model of another release
-        return text
-    pages = site._registry.get(model)
-    if pages is None:
+    model = model_named(subject_type)
+    pages = site._registry.get(model) if model is not None else None
+    if model is None or pages is None:
         return text
     found: Any = pages.get_object(request, subject_id)
     if found is None or not pages.has_view_or_change_permission(request, found):

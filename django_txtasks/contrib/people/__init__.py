@@ -2,11 +2,13 @@
 
 The app has one table. It needs Django's ``auth`` and ``contenttypes``, in the database of the tasks.
 
-* ``kinds``: ``question()`` declares a kind of question, with its form. ``asking``: a task asks.
+* ``kinds``: ``question()`` declares a kind of question, with its form. ``buttons``: a choice of a form as buttons.
+  ``asking``: a task asks.
 * ``acts``: people take, give back, hide and answer questions. ``refusals``: why an act did not count.
 * ``lists``: the lists of open questions. ``totals``: how many were answered, by people and by a machine.
 * ``views``, ``urls``: the pages for users of the site. ``admin``: the same in the admin. ``desk``: acts as the
-  pages send them. ``showing``: what the pages show.
+  pages send them. ``together``: one answer to several questions. ``wanted``: what the address of a list asks for.
+  ``showing``: what the pages show. ``about``: links to the business objects.
 * ``sweep``: the cleaner closes questions that need no answer any more. ``record``: entries of the admin's log.
 
 Public names are loaded on first use, because some need models.
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
         give_back,
         give_to,
         hide,
+        hide_for_me,
         open_question,
         take,
         take_next,
         write_note,
     )
     from django_txtasks.contrib.people.asking import Answer
+    from django_txtasks.contrib.people.buttons import Buttons
     from django_txtasks.contrib.people.kinds import Kind, question
     from django_txtasks.contrib.people.lists import Box, Page, counts, inbox
     from django_txtasks.contrib.people.refusals import Refusal
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Box",
+    "Buttons",
     "Figures",
     "Kind",
     "Page",
@@ -48,6 +53,7 @@ __all__ = [
     "give_back",
     "give_to",
     "hide",
+    "hide_for_me",
     "inbox",
     "open_question",
     "question",
@@ -59,6 +65,7 @@ __all__ = [
 _MODULE_OF = {
     "Answer": "asking",
     "Box": "lists",
+    "Buttons": "buttons",
     "Figures": "totals",
     "Kind": "kinds",
     "Page": "lists",
@@ -70,6 +77,7 @@ _MODULE_OF = {
     "give_back": "acts",
     "give_to": "acts",
     "hide": "acts",
+    "hide_for_me": "acts",
     "inbox": "lists",
     "open_question": "acts",
     "question": "kinds",

@@ -1,4 +1,4 @@
-"""The acts of people: take, give back, give to a colleague, hide, answer.
+"""The acts of people: take, give back, give to a colleague, hide, note, answer.
 
 Each act is one short transaction, or a savepoint of the caller's. It returns None if it counts, or a ``Refusal``.
 The permission and ``not_by`` are checked before: rows never change them. The UPDATE checks the rest.
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 
 from django_txtasks.contrib.people import refusals, values
@@ -20,9 +20,11 @@ from django_txtasks.contrib.people.holding import FREE_COLUMNS, held_by, is_free
 from django_txtasks.contrib.people.kinds import Kind, get
 from django_txtasks.contrib.people.lists import (
     ASSIGN,
+    ROWS_PER_LOOK,
     Place,
     free_rows,
     in_force,
+    is_for,
     kinds_for,
     place_of,
 )
@@ -86,7 +88,7 @@ def give_back(question: Any, user: Any, note: str = "") -> Refusal | None:
     alias, row = _row(question)
     if row is None:
         return refusals.gone()
-    given = _update(alias, row, Q(assignee=user.pk), **FREE_COLUMNS, **_note(note))
+    given = _update(alias, row, Q(assignee=user.pk), **FREE_COLUMNS, **_note(row, user, note))
     if given:
         return None
     return refusals.after(alias, row, user) or refusals.not_yours()
@@ -102,16 +104,16 @@ def give_to(question: Any, user: Any, to: Any, note: str = "") -> Refusal | None
     """
     alias, row = _row(question)
     if not user.has_perm(ASSIGN):
-        return refusals.lacks(user, ASSIGN)
-    if refusal := refusals.before(alias, row, to):
+        return refusals.lacks(ASSIGN)
+    if refusal := refusals.before(alias, row, to, reader=user):
         return refusal
     kind = get(row.kind)
     with transaction.atomic(using=alias):
-        columns = {**held_by(to, kind), "hidden_until": None, **_note(note)}
+        columns = {**held_by(to, kind), "hidden_until": None, **_note(row, user, note)}
         given = _update(alias, row, Q(), **columns)
         if given:
             note_in_log(user, row, _("Given to %(who)s.") % {"who": name_of(to)})
-    return _told(alias, row, to, given)
+    return _told(alias, row, user, given)
 
 
 def hide(question: Any, user: Any, until: datetime | timedelta, note: str = "") -> Refusal | None:
@@ -133,8 +135,36 @@ def hide(question: Any, user: Any, until: datetime | timedelta, note: str = "") 
     if refusal := refusals.before(alias, row, user):
         return refusal
     moment = DatabaseNow() + until if isinstance(until, timedelta) else until
-    hidden = _update(alias, row, is_free_for(user), hidden_until=moment, **_note(note))
+    hidden = _update(alias, row, is_free_for(user), hidden_until=moment, **_note(row, user, note))
     return _told(alias, row, user, hidden)
+
+
+def hide_for_me(question: Any, user: Any, *, hidden: bool = True, note: str = "") -> Refusal | None:
+    """Leave the question out of this person's list *free* and of ``take_next``; make it free if the person has it.
+
+    The other lists have it as before, so that the person can show it again.
+
+    Args:
+        hidden: False: show it again.
+        note: as of ``give_back``.
+    """
+    alias, row = _row(question)
+    if refusal := refusals.before(alias, row, user):
+        return refusal
+
+    def work() -> int:
+        with transaction.atomic(using=alias):
+            # two people who hide it at the same time write the list one after the other
+            now = _still_open(alias, row).select_for_update().first()
+            if now is None:
+                return 0
+            others = [one for one in now.hidden_for if one != key_of(user)]
+            columns = {"hidden_for": [*others, key_of(user)] if hidden else others}
+            if hidden and now.assignee_id == user.pk:
+                columns |= FREE_COLUMNS
+            return _update(alias, row, Q(), **columns, **_note(row, user, note))
+
+    return _told(alias, row, user, repeated(alias, work))
 
 
 def write_note(question: Any, user: Any, note: str) -> Refusal | None:
@@ -142,8 +172,8 @@ def write_note(question: Any, user: Any, note: str) -> Refusal | None:
     alias, row = _row(question)
     if refusal := refusals.before(alias, row, user):
         return refusal
-    text = payload.clean_text(note)[:MOST_NOTE_CHARACTERS]
-    return _told(alias, row, user, _update(alias, row, is_free_for(user), note=text))
+    columns = _note(row, user, note) if note else {"note": "", "noted_as": ""}
+    return _told(alias, row, user, _update(alias, row, is_free_for(user), **columns))
 
 
 def answer(question: Any, user: Any, data: Mapping[str, Any]) -> Refusal | None:
@@ -194,8 +224,12 @@ def _row(question: Any) -> tuple[str, Any]:
 
 def _update(alias: str, row: Question, condition: Q, **columns: Any) -> int:
     """Change the row if it is open and the condition is true; return the number of changed rows."""
-    still_open = Question.objects.using(alias).filter(pk=row.pk, closed_at=None)
-    return repeated(alias, lambda: still_open.filter(condition).update(**columns))
+    rows = _still_open(alias, row).filter(condition)
+    return repeated(alias, lambda: rows.update(**columns))
+
+
+def _still_open(alias: str, row: Question) -> QuerySet[Question]:
+    return Question.objects.using(alias).filter(pk=row.pk, closed_at=None)
 
 
 def _take_first(alias: str, kind: Kind, user: Any) -> Question | None:
@@ -209,10 +243,22 @@ def _take_first(alias: str, kind: Kind, user: Any) -> Question | None:
             if row is None:
                 return None
             after = place_of(row)
-            if key_of(user) in row.not_by or not in_force(alias, [row]):
+            if not is_for(user, row):
+                after = _place_before_own(alias, kind, user, after)
+                continue
+            if not in_force(alias, [row]):
                 continue
             if _update(alias, row, is_free_for(user), **held_by(user, kind)):
                 return Question.objects.using(alias).get(pk=row.pk)
+
+
+def _place_before_own(alias: str, kind: Kind, user: Any, after: Place) -> Place:
+    """Return the place before the next free row for this person, as far as one read goes."""
+    for row in free_rows(alias, kind.name, after)[:ROWS_PER_LOOK]:
+        if is_for(user, row):
+            break
+        after = place_of(row)
+    return after
 
 
 def _told(alias: str, row: Question, user: Any, changed: int) -> Refusal | None:
@@ -221,8 +267,10 @@ def _told(alias: str, row: Question, user: Any, changed: int) -> Refusal | None:
     return refusals.after(alias, row, user) or refusals.changed()
 
 
-def _note(note: str) -> dict[str, str]:
-    return {"note": payload.clean_text(note)[:MOST_NOTE_CHARACTERS]} if note else {}
+def _note(row: Question, user: Any, note: str) -> dict[str, str]:
+    """Return the columns of a note. Empty, or as it was: the note and its author stay."""
+    text = payload.clean_text(note)[:MOST_NOTE_CHARACTERS]
+    return {"note": text, "noted_as": name_of(user)} if text and text != row.note else {}
 
 
 def _closing(row: Question, user: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 
+from django_txtasks.contrib.people.about import objects_of
 from django_txtasks.contrib.people.lists import ASSIGN, VIEW, kinds_for
 from django_txtasks.contrib.people.models import Question, alias_of_people
 from django_txtasks.contrib.people.views import Inbox, OneQuestion, Pages
@@ -40,6 +41,7 @@ class AdminPages(Pages):
         context = {**self.site.each_context(self.request), "opts": opts, "title": title}
         if question is not None:
             context["task_url"] = self._task_url(question)
+            context["objects"] = objects_of(question, self.request, self.site)
             context["log_url"] = self._url("txtasks_people_question_history", question.pk)
         return context
 

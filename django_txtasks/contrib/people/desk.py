@@ -32,9 +32,13 @@ SAID: dict[str, Any] = {
     "give_back": _lazy("Given back."),
     "give_to": _lazy("Given to a colleague."),
     "hide": _lazy("Hidden from all."),
+    "not_for_me": _lazy("Hidden from me only."),
+    "for_me": _lazy("Shown to me again."),
     "note": _lazy("Note saved."),
 }
 """The acts of the pages, with the text that confirms each of them."""
+OF_LISTS = ("take", "give_back", "give_to", "not_for_me")
+"""The acts for several chosen questions of a list."""
 ANSWERED = _lazy("Answered.")
 ENTER = "enter"
 """The act of the key Enter in a field of the page: it gives if a colleague is named, and else saves the note."""
@@ -62,15 +66,22 @@ def act(name: str, question: Question, user: Any, data: Mapping[str, Any]) -> Re
     """
     note = data.get("note", "")
     if name == "give_to":  # it writes its own entry
-        to = _person(data.get("to", ""))
+        if not data.get("to", "").strip():
+            return Refusal(
+                Reason.NOT_ALLOWED, _("No colleague is named. Choose a name of the list.")
+            )
+        to = _person(data["to"])
         if to is None:
-            text = _("No user has the name %(name)s.") % {"name": data.get("to", "")[:100]}
+            text = _("No user has the name %(name)s. Choose a name of the list.")
+            text %= {"name": data.get("to", "")[:100]}
             return Refusal(Reason.NOT_ALLOWED, text)
         return acts.give_to(question, user, to, note)
     work: dict[str, Callable[[], Refusal | None]] = {
         "take": lambda: acts.take(question, user),
         "give_back": lambda: acts.give_back(question, user, note),
         "hide": lambda: acts.hide(question, user, HIDE_FOR[data["hide_for"]][1], note),
+        "not_for_me": lambda: acts.hide_for_me(question, user, note=note),
+        "for_me": lambda: acts.hide_for_me(question, user, hidden=False),
         "note": lambda: acts.write_note(question, user, note),
     }
     return _logged(user, question, str(SAID[name]), work[name])

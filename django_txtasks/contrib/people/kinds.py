@@ -6,7 +6,7 @@ The name in a row is looked up here. No module is imported for it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from asgiref.sync import sync_to_async
 from django import forms
 from django.apps import apps
 
+from django_txtasks.contrib.people.buttons import Buttons
 from django_txtasks.declarations.values import LONGEST_SPAN
 from django_txtasks.exceptions import InvalidDeclaration
 
@@ -130,25 +131,9 @@ def question(
     """
     caller = sys._getframe(1)
     place = f"{caller.f_globals.get('__name__', '?')}, line {caller.f_lineno}"
-    if not apps.is_installed(APP):
-        raise InvalidDeclaration(
-            f"question({name!r}) needs the table of its app: add {APP!r} to INSTALLED_APPS and run migrate."
-        )
-    kind = Kind(_checked_name(name), _checked_form(name, form), may, due, hold, place)
-    given: Any = may
-    if not (given is None or (isinstance(given, str) and all(given.partition(".")))):
-        raise InvalidDeclaration(
-            f"question({name!r}): may is {may!r}; use a permission, such as 'shop.approve_order', or None for "
-            "every active user."
-        )
-    spans: dict[str, Any] = {"due": due, "hold": hold}
-    for option, span in spans.items():
-        if span is not None and not (
-            isinstance(span, timedelta) and timedelta(0) < span <= LONGEST_SPAN
-        ):
-            raise InvalidDeclaration(
-                f"question({name!r}): {option} is {span!r}; use a timedelta of at most 100 years, or None."
-            )
+    for problem in _problems(name, form, may, due=due, hold=hold):
+        raise InvalidDeclaration(f"question({name!r}){problem}")
+    kind = Kind(name, form, may, due, hold, place)
     known = _kinds.setdefault(name, kind)
     if known.place != place:
         raise InvalidDeclaration(
@@ -174,26 +159,41 @@ def kinds() -> list[Kind]:
     return [_kinds[name] for name in sorted(_kinds)]
 
 
-def _checked_name(name: Any) -> str:
+def _problems(name: Any, form: Any, may: Any, **spans: Any) -> Iterator[str]:
+    """Yield the mistakes of a declaration, each as the end of a sentence that begins with the declaration."""
+    if not apps.is_installed(APP):
+        yield f" needs the table of its app: add {APP!r} to INSTALLED_APPS and run migrate."
     is_text = isinstance(name, str) and 0 < len(name) <= MOST_NAME_CHARACTERS
     if not (is_text and name.isprintable() and name == name.strip()):
-        raise InvalidDeclaration(
-            f"question({name!r}): the name must be printable text of 1 to {MOST_NAME_CHARACTERS} characters, such "
-            "as 'shop.approval'."
+        yield (
+            f": the name must be printable text of 1 to {MOST_NAME_CHARACTERS} characters, such as "
+            "'shop.approval'."
         )
-    return str(name)
+    yield from _problems_of_form(form)
+    if not (may is None or (isinstance(may, str) and all(may.partition(".")))):
+        yield f": may is {may!r}; use a permission, such as 'shop.approve_order', or None for every active user."
+    for option, span in spans.items():
+        if span is None or (isinstance(span, timedelta) and timedelta(0) < span <= LONGEST_SPAN):
+            continue
+        yield f": {option} is {span!r}; use a timedelta of at most 100 years, or None."
 
 
-def _checked_form(name: str, form: Any) -> type[forms.BaseForm]:
+def _problems_of_form(form: Any) -> Iterator[str]:
     if not (isinstance(form, type) and issubclass(form, forms.BaseForm)):
-        raise InvalidDeclaration(
-            f"question({name!r}): form is {form!r}; use a class of Django forms, not an instance."
-        )
+        yield f": form is {form!r}; use a class of Django forms, not an instance."
+        return
     fields = getattr(form, "base_fields", {})
-    files = [one for one, field_ in fields.items() if isinstance(field_, forms.FileField)]
-    if files:
-        raise InvalidDeclaration(
-            f"question({name!r}): field {files[0]!r} of {form.__name__} takes a file, and an answer is JSON. Let "
-            "people store the file in a model first, and choose its row in the form."
+    for name, one in fields.items():
+        if isinstance(one, forms.FileField):
+            yield (
+                f": field {name!r} of {form.__name__} takes a file, and an answer is JSON. Let people store the "
+                "file in a model first, and choose its row in the form."
+            )
+        if isinstance(one.widget, Buttons) and not isinstance(one, forms.ChoiceField):
+            yield f": field {name!r} of {form.__name__} has Buttons and no choices; use a ChoiceField."
+    with_buttons = [name for name, one in fields.items() if isinstance(one.widget, Buttons)]
+    if len(with_buttons) > 1:
+        yield (
+            f": fields {with_buttons[0]!r} and {with_buttons[1]!r} of {form.__name__} have Buttons, and a person "
+            "presses one button. Use Buttons for one field."
         )
-    return form

@@ -68,6 +68,7 @@ def inbox(
     box: Box | str = Box.MINE,
     *,
     kind: str | None = None,
+    search: str = "",
     after: Place | None = None,
     size: int = PAGE_SIZE,
 ) -> Page:
@@ -78,13 +79,14 @@ def inbox(
 
     Args:
         kind: the name of the only kind in the list.
+        search: a part of the titles, in any case of its letters. Only open questions are searched.
         after: ``next`` of the page before.
     """
     alias, box = alias_of_people(), Box(box)
     found: list[Question] = []
     for _look in range(MOST_LOOKS):
-        rows = _next_rows(alias, user, box, kind, after)
-        shown = in_force(alias, [one for one in rows if _is_for(user, box, one.not_by)])
+        rows = _next_rows(alias, user, box, kind, after, search=search)
+        shown = in_force(alias, [one for one in rows if box is not Box.FREE or is_for(user, one)])
         room = size - len(found)
         found += shown[:room]
         if len(shown) > room:
@@ -151,6 +153,11 @@ def open_kinds(alias: str) -> list[str]:
     return found
 
 
+def is_for(user: Any, question: Question) -> bool:
+    """Return True unless the task has excluded this person, or the person has hidden the question."""
+    return key_of(user) not in (*question.not_by, *question.hidden_for)
+
+
 def place_of(question: Question) -> Place:
     """Return the place of a question in the lists."""
     return Place(question.due_at, question.pk)
@@ -187,24 +194,25 @@ def _querysets(
 
 
 def _next_rows(
-    alias: str, user: Any, box: Box, kind: str | None, after: Place | None
+    alias: str, user: Any, box: Box, kind: str | None, after: Place | None, *, search: str
 ) -> list[Question]:
     """Return the next rows of all kinds together, at most ``ROWS_PER_LOOK``."""
     rows: list[Question] = []
+    text = search.replace("\0", "")  # PostgreSQL refuses the statement
     for one in _querysets(alias, user, box, kind, after):
-        rows += one.select_related("assignee")[:ROWS_PER_LOOK]
+        found = one.filter(title__icontains=text) if text else one
+        rows += found.select_related("assignee")[:ROWS_PER_LOOK]
     return sorted(rows, key=place_of)[:ROWS_PER_LOOK]
-
-
-def _is_for(user: Any, box: Box, not_by: list[str]) -> bool:
-    return box is not Box.FREE or key_of(user) not in not_by
 
 
 def _count(alias: str, user: Any, box: Box, kind: str | None) -> int:
     number = 0
     for one in _querysets(alias, user, box, kind, None):
-        excluded = one.values_list("not_by", flat=True)[: MOST_COUNTED - number]
-        number += sum(_is_for(user, box, keys) for keys in excluded)
+        if box is Box.FREE:
+            free = one.only("not_by", "hidden_for")[: MOST_COUNTED - number]
+            number += sum(is_for(user, row) for row in free)
+        else:  # the order keeps the database in the index of open questions
+            number += len(one.values_list("pk", flat=True)[: MOST_COUNTED - number])
         if number >= MOST_COUNTED:
             return MOST_COUNTED
     return number

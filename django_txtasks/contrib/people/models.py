@@ -45,14 +45,22 @@ class Question(PartlyIndexed):
     not_by = models.JSONField(
         default=list, help_text=_("keys, as text, of the users who must not answer")
     )
+    hidden_for = models.JSONField(
+        default=list, db_default=models.Value([], models.JSONField()),
+        help_text=_("keys, as text, of the users who do not want it in their lists"),
+    )  # fmt: skip
     note = models.CharField(_("note"), max_length=MOST_NOTE_CHARACTERS, db_default="", blank=True)
+    noted_as = models.CharField(
+        _("noted as"), max_length=200, db_default="", blank=True,
+        help_text=_("the name of the person who wrote the note"),
+    )  # fmt: skip
     by_machine = models.BooleanField(_("by a machine"), db_default=False)
     agreed = models.BooleanField(
         _("agreed"), null=True, help_text=_("the answer was as suggested; empty = nothing was")
     )
     answered_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+",
-        verbose_name=_("answered by"),
+        verbose_name=_("answered by"), db_index=False,
     )  # fmt: skip
     answered_as = models.CharField(
         _("answered as"), max_length=200, db_default="",
@@ -81,6 +89,7 @@ class Question(PartlyIndexed):
             models.Index(
                 fields=["closed_at", "kind", "due_at", "id"], name="txtasks_question_closed"
             ),
+            models.Index(fields=["answered_by", "closed_at"], name="txtasks_question_answers"),
         )  # fmt: skip
 
     def __str__(self) -> str:

@@ -53,15 +53,19 @@ class Refusal:
         return self.text
 
 
-def before(alias: str, question: Question | None, user: Any) -> Refusal | None:
+def before(
+    alias: str, question: Question | None, user: Any, *, reader: Any = None
+) -> Refusal | None:
     """Return a refusal if this person may not answer, or if the question needs no answer any more.
 
     Args:
         question: the row as it is now; None: it is gone.
+        reader: the person who reads the refusal; None: the user, who is then addressed.
     """
     if question is None:
         return gone()
-    return _person(question, user) or _closed(alias, question)
+    reader = reader or user
+    return _person(question, user, reader) or _closed(alias, question, reader)
 
 
 def after(alias: str, question: Question, user: Any) -> Refusal | None:
@@ -70,45 +74,57 @@ def after(alias: str, question: Question, user: Any) -> Refusal | None:
     now = rows.select_related("assignee").first()
     if now is None:
         return gone()
-    if closed := _closed(alias, now):
+    if closed := _closed(alias, now, user):
         return closed
     is_open = now.assignee is None or rows.filter(is_free_for(user)).exists()
     return None if is_open else _taken(now)
 
 
-def _person(question: Question, user: Any) -> Refusal | None:
-    kind = find(question.kind)
+def _person(question: Question, user: Any, reader: Any) -> Refusal | None:
+    kind, is_reader = find(question.kind), user.pk == reader.pk
     if kind is None:
-        text = _("No code here knows questions of the kind %(kind)s.") % {"kind": question.kind}
-        return Refusal(Reason.UNKNOWN_KIND, text)
+        text = _(
+            "No code here knows questions of the kind %(kind)s. Tell the people who look after this site."
+        )
+        return Refusal(Reason.UNKNOWN_KIND, text % {"kind": question.kind})
     if key_of(user) in question.not_by:
-        text = _("%(who)s may not answer this question: another person has to.")
+        text = _("%(who)s may not answer this question. Choose another person.")
+        if is_reader:
+            text = _(
+                "You may not answer this question: another person has to. Leave it to a colleague."
+            )
         return Refusal(Reason.NOT_BY_YOU, text % {"who": name_of(user)})
     if kind.allows(user):
         return None
-    if user.is_active and kind.may is not None:
-        return lacks(user, kind.may)
-    return Refusal(Reason.NOT_ALLOWED, _("%(who)s is not active.") % {"who": name_of(user)})
+    if not user.is_active or kind.may is None:
+        return Refusal(Reason.NOT_ALLOWED, _("%(who)s is not active.") % {"who": name_of(user)})
+    if is_reader:
+        return lacks(kind.may)
+    text = _("%(who)s lacks the permission %(permission)s. Choose another person.")
+    return Refusal(Reason.NOT_ALLOWED, text % {"who": name_of(user), "permission": kind.may})
 
 
-def _closed(alias: str, question: Question) -> Refusal | None:
+def _closed(alias: str, question: Question, reader: Any) -> Refusal | None:
     if question.closed_at is not None and (question.answered_as or question.by_machine):
-        return _answered(question)
+        return _answered(question, reader)
     if overtaken := _overtaken(alias, question):
         return overtaken
     return None if question.closed_at is None else gone()  # the rows of its task were deleted
 
 
-def lacks(user: Any, permission: str) -> Refusal:
+def lacks(permission: str) -> Refusal:
     """Return the refusal for a person without this permission."""
-    text = _("%(who)s lacks the permission %(permission)s.")
-    who = {"who": name_of(user), "permission": permission}
-    return Refusal(Reason.NOT_ALLOWED, text % who)
+    text = _(
+        "You lack the permission %(permission)s. Ask the people who manage the users of this site for it."
+    )
+    return Refusal(Reason.NOT_ALLOWED, text % {"permission": permission})
 
 
 def gone() -> Refusal:
     """Return the refusal for a question whose task has ended."""
-    return Refusal(Reason.ENDED, _("The task has ended, so it needs no answer."))
+    return Refusal(
+        Reason.ENDED, _("The task has ended, and needs no answer. Choose another question.")
+    )
 
 
 def changed() -> Refusal:
@@ -118,16 +134,20 @@ def changed() -> Refusal:
 
 def not_yours() -> Refusal:
     """Return the refusal for a question that the person does not have."""
-    return Refusal(Reason.NOT_YOURS, _("You do not have this question."))
+    return Refusal(
+        Reason.NOT_YOURS, _("You do not have this question, so you cannot give it back.")
+    )
 
 
-def _answered(question: Question) -> Refusal:
-    at = _at(question.closed_at)
+def _answered(question: Question, reader: Any) -> Refusal:
     if question.by_machine:
-        text = _("A machine answered at %(time)s.") % {"time": at}
+        text = _("A machine answered at %(time)s.")
+    elif question.answered_by_id == reader.pk:
+        text = _("You answered at %(time)s.")
     else:
-        text = _("%(who)s answered at %(time)s.") % {"who": question.answered_as, "time": at}
-    return Refusal(Reason.ANSWERED, text)
+        text = _("%(who)s answered at %(time)s. If you do not agree, talk to %(who)s.")
+    values = {"who": question.answered_as, "time": _at(question.closed_at)}
+    return Refusal(Reason.ANSWERED, text % values)
 
 
 def _overtaken(alias: str, question: Question) -> Refusal | None:
@@ -137,23 +157,32 @@ def _overtaken(alias: str, question: Question) -> Refusal | None:
     if wait is not None and wait.ended_at is not None:
         at = {"time": _at(wait.ended_at)}
         if wait.value is None:
-            text = _("Too late: the time for an answer ended at %(time)s.")
+            text = _(
+                "Too late: the time for an answer ended at %(time)s, and the task went on without one. Choose "
+                "another question."
+            )
             return Refusal(Reason.TOO_LATE, text % at)
-        return Refusal(Reason.ANSWERED, _("The answer came in another way at %(time)s.") % at)
+        text = _("The answer came in another way at %(time)s. Choose another question.")
+        return Refusal(Reason.ANSWERED, text % at)
     if Task.objects.using(alias).filter(pk=task_id).exists():
         return None
     past = FinishedTask.objects.using(alias).filter(pk=task_id).first()
     if past is None or past.outcome != Outcome.CANCELLED:
         return gone()
-    text = _("The task was cancelled at %(time)s.") % {"time": _at(past.finished_at)}
-    return Refusal(Reason.CANCELLED, text)
+    text = _("The task was cancelled at %(time)s, and needs no answer. Choose another question.")
+    return Refusal(Reason.CANCELLED, text % {"time": _at(past.finished_at)})
 
 
 def _taken(question: Question) -> Refusal:
     who = name_of(question.assignee)
     if question.taken_until is None:
-        return Refusal(Reason.TAKEN, _("%(who)s has this question.") % {"who": who})
-    text = _("%(who)s has this question until %(time)s.")
+        text = _(
+            "%(who)s has this question. Choose another question, or ask %(who)s to give it back."
+        )
+        return Refusal(Reason.TAKEN, text % {"who": who})
+    text = _(
+        "%(who)s has this question until %(time)s. Choose another question, or ask %(who)s to give it back."
+    )
     return Refusal(Reason.TAKEN, text % {"who": who, "time": _at(question.taken_until)})
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.backends import ModelBackend
+from django.forms import ChoiceField, ModelChoiceField
 from django.forms.utils import pretty_name
 from django.utils import timezone
+from django.utils.choices import flatten_choices
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _lazy
 
 from django_txtasks.contrib.people.kinds import Kind, find
-from django_txtasks.contrib.people.lists import ASSIGN, MOST_COUNTED, Box, Place, sees_all
-from django_txtasks.contrib.people.models import Question, alias_of_people, name_of
+from django_txtasks.contrib.people.lists import ASSIGN, MOST_COUNTED, Box, sees_all
+from django_txtasks.contrib.people.models import Question, alias_of_people, key_of, name_of
 from django_txtasks.contrib.people.refusals import time_of
 from django_txtasks.declarations.redaction import judged, parameters, redacted
 from django_txtasks.models import FinishedTask, Status, Task, Wait
@@ -45,6 +47,7 @@ class Row:
         person: the name of the person who has it; empty: it is free.
         until: the end of that time; empty: without an end.
         is_mine: the person is the reader.
+        is_hidden_for_me: the reader has hidden it from the reader's own lists.
         may_no_more: the person may not answer it any more, because the permission is gone.
     """
 
@@ -52,6 +55,7 @@ class Row:
     person: str
     until: str
     is_mine: bool
+    is_hidden_for_me: bool = False
     may_no_more: bool = False
 
     @property
@@ -81,7 +85,7 @@ def rows_of(questions: Iterable[Question], reader: Any) -> list[Row]:
             key = (question.assignee_id, question.kind)
             if key not in may:
                 may[key] = _may_answer(question)
-            row = Row(question, row.person, row.until, row.is_mine, not may[key])
+            row = replace(row, may_no_more=not may[key])
         found.append(row)
     return found
 
@@ -89,9 +93,11 @@ def rows_of(questions: Iterable[Question], reader: Any) -> list[Row]:
 def row_of(question: Question, reader: Any) -> Row:
     """Return a question for a page."""
     user, until = question.assignee, question.taken_until
+    is_hidden = key_of(reader) in question.hidden_for
     if user is None or not user.is_active or (until and until <= timezone.now()):
-        return Row(question, "", "", False)
-    return Row(question, name_of(user), time_of(until) if until else "", user.pk == reader.pk)
+        return Row(question, "", "", False, is_hidden)
+    is_mine = user.pk == reader.pk
+    return Row(question, name_of(user), time_of(until) if until else "", is_mine, is_hidden)
 
 
 def is_visible(question: Question, reader: Any) -> bool:
@@ -105,11 +111,6 @@ def number(count: int) -> str:
     """Return the number of a list, which stops at 1,000, as the reader's language writes it."""
     text = number_format(count, use_l10n=True, force_grouping=True)
     return f"{text}+" if count >= MOST_COUNTED else text
-
-
-def place_as_text(place: Place) -> str:
-    """Return a place as a part of an address."""
-    return f"{place.due_at.isoformat()}/{place.pk}"
 
 
 def arguments_of(question: Question) -> list[tuple[str, str]]:
@@ -155,8 +156,32 @@ def in_one_line(answer: Iterable[tuple[str, str]]) -> str:
     return " · ".join(f"{label}: {value}" for label, value in answer if value)
 
 
-def in_words(value: Any) -> str:
-    """Return a value of a form for people."""
+def values_of(kind: Kind | None, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return JSON values by field as label and text. A choice has the text of its label."""
+    fields = getattr(kind.form, "base_fields", {}) if kind is not None else {}
+    return [
+        (
+            str(getattr(fields.get(name), "label", None) or pretty_name(name)),
+            _in_words(value, _choices(fields.get(name))),
+        )
+        for name, value in values.items()
+    ]
+
+
+def _choices(field: Any) -> dict[str, str]:
+    """Return the labels of a field's choices by value. Rows of a model are not read."""
+    if not isinstance(field, ChoiceField) or isinstance(field, ModelChoiceField):
+        return {}
+    choices: Any = field.choices
+    pairs: Iterable[tuple[Any, Any]] = flatten_choices(choices)
+    return {str(value): str(label) for value, label in pairs}
+
+
+def _in_words(value: Any, choices: Mapping[str, str]) -> str:
+    if isinstance(value, list):
+        return ", ".join(_in_words(one, choices) for one in value)
+    if str(value) in choices:
+        return choices[str(value)]
     if isinstance(value, bool):
         return _("yes") if value else _("no")
     return "" if value is None else _text(value)
@@ -206,11 +231,7 @@ def _answer(question: Question, text: str) -> list[tuple[str, str]]:
     value, kind = redacted(json.loads(text)), find(question.kind)
     if not isinstance(value, dict):
         return [(_("The answer"), _text(value))]
-    fields = getattr(kind.form, "base_fields", {}) if kind is not None else {}
-    return [
-        (str(getattr(fields.get(name), "label", None) or pretty_name(name)), in_words(one))
-        for name, one in value.items()
-    ]
+    return values_of(kind, value)
 
 
 def _text(value: Any) -> str:

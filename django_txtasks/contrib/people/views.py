@@ -6,8 +6,6 @@ They work without JavaScript. Each act is a POST. A refused act is answered by t
 
 from __future__ import annotations
 
-import re
-from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
@@ -17,12 +15,15 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.decorators import method_decorator
+from django.utils.functional import cached_property
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.utils.translation import gettext as _
 from django.views import View
 from django.views.decorators.cache import never_cache
 
-from django_txtasks.contrib.people import desk, refusals, showing
+from django_txtasks.contrib.people import desk, refusals, showing, together, values
+from django_txtasks.contrib.people.about import objects_of
+from django_txtasks.contrib.people.buttons import has_buttons
 from django_txtasks.contrib.people.kinds import find
 from django_txtasks.contrib.people.lists import (
     ASSIGN,
@@ -34,11 +35,10 @@ from django_txtasks.contrib.people.lists import (
     open_kinds,
     sees_all,
 )
-from django_txtasks.contrib.people.models import Question, alias_of_people
+from django_txtasks.contrib.people.models import Question, alias_of_people, name_of
+from django_txtasks.contrib.people.wanted import MOST_KEY, Wanted, wanted_of
 
 REFUSED = 409
-MOST_KEY = 2**63 - 1
-_PLACE = re.compile(r"([\dT:.+-]{19,40})/(\d{1,19})")
 
 
 @method_decorator(never_cache, name="dispatch")
@@ -58,7 +58,7 @@ class Pages(View):
 
     def more(self, question: Question | None) -> dict[str, Any]:
         """Return what only the templates of this site need."""
-        return {}
+        return {"objects": objects_of(question, self.request)} if question else {}
 
     @property
     def back(self) -> str:
@@ -70,14 +70,24 @@ class Pages(View):
         return wanted if is_ours else self.inbox_url()
 
     def show(
-        self, question: Question | None, context: dict[str, Any], refused: list[str]
+        self,
+        question: Question | None,
+        context: dict[str, Any],
+        refused: list[str],
+        template: str = "",
     ) -> HttpResponse:
         """Return the page, with the reasons of refused acts."""
-        said = messages.get_messages(self.request)
-        own = {"refused": refused, "inbox_url": self.inbox_url(), "messages": said}
-        context = {**own, "may_assign": self.request.user.has_perm(ASSIGN), **context}
-        context |= self.more(question)
-        page = f"{self.folder}/{self.template}"
+        form, user = context.get("form"), self.request.user
+        own = {
+            "refused": refused,
+            "inbox_url": self.inbox_url(),
+            "messages": messages.get_messages(self.request),
+            "may_assign": user.has_perm(ASSIGN),
+            "has_buttons": form is not None and has_buttons(form),
+            "reader": name_of(user),
+        }
+        context = {**own, **context, **self.more(question)}
+        page = f"{self.folder}/{template or self.template}"
         return render(self.request, page, context, status=REFUSED if refused else 200)
 
     def say(self, text: Any) -> None:
@@ -89,6 +99,7 @@ class Inbox(Pages):
     """The lists of open questions: mine, free ones, overdue ones, all."""
 
     template = "inbox.html"
+    template_together = "together.html"
 
     def get(self, request: HttpRequest) -> HttpResponse:
         """Show a list."""
@@ -97,45 +108,90 @@ class Inbox(Pages):
     def post(self, request: HttpRequest) -> HttpResponse:
         """Take the next question, or act on the chosen ones. The page says which acts were refused."""
         if "take_next" in request.POST:
-            taken = desk.take_next(request.user, self._kind())
-            if taken is None:
-                return self._page([_("No question is free.")])
-            self.say(desk.said("take", [taken.title], {}))
-            return HttpResponseRedirect(self._with_next(taken.pk))
-        act, keys = desk.act_of(request.POST), request.POST.getlist("question")
+            return self._take_next()
+        act, keys = request.POST.get("act", ""), request.POST.getlist("question")
+        if act == desk.ENTER:  # the only field for text is the name of a colleague
+            act = "give_to"
         if "take" in request.POST:
             act, keys = "take", [request.POST["take"]]
-        if act not in ("take", "give_back", "give_to"):
+        if act not in (*desk.OF_LISTS, "answer_form", "answer"):
             raise BadRequest("No such act.")
         chosen = self._chosen(keys)
-        refused = [] if chosen else [_("No question is chosen.")]
-        told = ((one.title, desk.act(act, one, request.user, request.POST)) for one in chosen)
-        refused += [f"{title}: {refusal}" for title, refusal in told if refusal]
-        if refused:
-            return self._page(refused)
-        self.say(desk.said(act, [one.title for one in chosen], request.POST))
-        return HttpResponseRedirect(request.get_full_path())
+        if not chosen:
+            return self._page([_("No question is chosen. Choose one by the box beside its title.")])
+        if act in ("answer_form", "answer"):
+            return self._answer(chosen, is_filled=act == "answer")
+        told = [(one.title, desk.act(act, one, request.user, request.POST)) for one in chosen]
+        done = [title for title, refusal in told if not refusal]
+        said = desk.said(act, done, request.POST) if done else ""
+        return self._told(said, [f"{title}: {refusal}" for title, refusal in told if refusal])
+
+    def _take_next(self) -> HttpResponse:
+        taken = desk.take_next(self.request.user, self._wanted.kind)
+        if taken is None:
+            return self._page([_("No question is free.")])
+        self.say(desk.said("take", [taken.title], {}))
+        return HttpResponseRedirect(self._with_next(taken.pk))
+
+    def _answer(self, chosen: list[Question], *, is_filled: bool) -> HttpResponse:
+        """Show the form for all chosen questions, or answer them."""
+        user, kind = self.request.user, find(chosen[0].kind)
+        if any(one.kind != chosen[0].kind for one in chosen):
+            return self._page(
+                [_("Questions of different kinds have different forms. Choose one kind.")]
+            )
+        if kind is None or not kind.allows(user):
+            return self._page([str(refusals.before(alias_of_people(), chosen[0], user))])
+        if is_filled:
+            outcome = together.answer(kind, chosen, user, self.request.POST)
+            form = outcome.form
+            if form is None:
+                return self._told(together.said(outcome), outcome.refused)
+        else:
+            form = together.form_of(kind, chosen, user)
+        back = self.request.get_full_path()
+        context = {"form": form, "rows": self._rows(chosen), "back": back}
+        return self.show(None, context, [], self.template_together)
+
+    def _told(self, said: str, refused: list[str]) -> HttpResponse:
+        """Return the list again, with a text about the successful acts and the reasons of the refused ones."""
+        if said:
+            self.say(said)
+        return (
+            self._page(refused) if refused else HttpResponseRedirect(self.request.get_full_path())
+        )
 
     def _page(self, refused: list[str]) -> HttpResponse:
-        user, box, kind = self.request.user, self._box(), self._kind()
-        page = inbox(user, box, kind=kind, after=self._after())
-        numbers = counts(user, kind)
+        user, wanted = self.request.user, self._wanted
+        box, kind, search = wanted.box, wanted.kind, wanted.search
+        page = inbox(user, box, kind=kind, search=search, after=wanted.after)
+        # with a search, a number would be another look at all open questions
+        numbers = {} if search else counts(user, kind)
         tabs = [
-            (showing.LABELS[one], showing.number(numbers[one]), self._address(one), one is box)
+            (
+                showing.LABELS[one],
+                showing.number(numbers[one]) if numbers else "",
+                self._address(one),
+                one is box,
+            )
             for one in Box
         ]
-        rows = showing.rows_of(page.questions, user)
         context = {
-            "rows": [(row, self._with_next(row.question.pk)) for row in rows],
+            "rows": self._rows(page.questions),
             "tabs": tabs,
-            "kinds": self._kinds(),
+            "kinds": self._kinds,
             "kind": kind or "",
+            "search": search,
             "box": box.value,
             "next_page": self._address(box, page.next) if page.next else "",
             "people": showing.people_for(None) if user.has_perm(ASSIGN) else [],
-            "answered": self._answered() if box is Box.MINE else [],
+            "answered": self._answered() if box is Box.MINE and not search else [],
         }
         return self.show(None, context, refused)
+
+    def _rows(self, questions: list[Question]) -> list[tuple[showing.Row, str]]:
+        rows = showing.rows_of(questions, self.request.user)
+        return [(row, self._with_next(row.question.pk)) for row in rows]
 
     def _answered(self) -> list[tuple[Question, str, str, str]]:
         found = showing.answered_lately(self.request.user)
@@ -150,41 +206,18 @@ class Inbox(Pages):
             for one in found
         ]
 
-    def _box(self) -> Box:
-        try:
-            return Box(self.request.GET.get("box", Box.MINE.value))
-        except ValueError:
-            raise Http404("No such list.") from None
+    @cached_property
+    def _wanted(self) -> Wanted:
+        return wanted_of(self.request.GET, self._kinds)
 
-    def _kind(self) -> str | None:
-        wanted = self.request.GET.get("kind") or None
-        if wanted is not None and wanted not in self._kinds():
-            raise Http404("No such kind of questions.")
-        return wanted
-
+    @cached_property
     def _kinds(self) -> list[str]:
         user = self.request.user
         names = {one.name for one in kinds_for(user)}
         return sorted(names | set(open_kinds(alias_of_people()) if sees_all(user) else []))
 
-    def _after(self) -> Place | None:
-        wanted = self.request.GET.get("after")
-        if wanted is None:
-            return None
-        found = _PLACE.fullmatch(wanted)
-        try:
-            moment = datetime.fromisoformat(found[1]) if found else None
-            if found and moment and moment.utcoffset() is not None and int(found[2]) <= MOST_KEY:
-                return Place(moment, int(found[2]))
-        except ValueError:
-            pass
-        raise Http404("No such place in a list.")
-
     def _address(self, box: Box, after: Place | None = None) -> str:
-        values = {"box": box.value, "kind": self._kind() or ""}
-        if after is not None:
-            values["after"] = showing.place_as_text(after)
-        return f"{self.inbox_url()}?{urlencode({key: one for key, one in values.items() if one})}"
+        return self.inbox_url() + self._wanted.address(box, after)
 
     def _with_next(self, pk: int) -> str:
         return f"{self.question_url(pk)}?{urlencode({'next': self.request.get_full_path()})}"
@@ -194,7 +227,7 @@ class Inbox(Pages):
         if not all(key.isdecimal() and len(key) < 19 for key in keys):
             raise BadRequest("A chosen question has a key that no question can have.")
         rows = Question.objects.using(alias_of_people()).filter(pk__in=keys)
-        found = list(rows.order_by("due_at", "id"))
+        found = list(rows.select_related("assignee").order_by("due_at", "id"))
         if not all(showing.is_visible(one, self.request.user) for one in found):
             raise PermissionDenied
         return found
@@ -222,7 +255,7 @@ class OneQuestion(Pages):
         if refusal:
             return self._page(question, None, [str(refusal)])
         self.say(desk.said(act, [question.title], request.POST))
-        stays = act in ("take", "note")
+        stays = act in ("take", "note", "for_me")
         return HttpResponseRedirect(request.get_full_path() if stays else self.back)
 
     def _answer(self, question: Question) -> HttpResponse:
@@ -264,8 +297,8 @@ class OneQuestion(Pages):
         typed = []
         if question.closed_at is not None and form is not None:
             # a form with values that did not count would look like the answer
-            values = form.cleaned_data if form.is_bound and form.is_valid() else {}
-            typed = [(form[name].label, showing.in_words(one)) for name, one in values.items()]
+            given = form.cleaned_data if form.is_bound and form.is_valid() else {}
+            typed = showing.values_of(kind, values.as_json(given))
             form = None
         is_manager = user.has_perm(ASSIGN)
         (row,) = showing.rows_of([question], user)
@@ -274,6 +307,7 @@ class OneQuestion(Pages):
             "row": row,
             "arguments": showing.arguments_of(question),
             "form": form,
+            "suggested": showing.values_of(kind, question.suggested or {}),
             "typed": typed,
             "answer": showing.answer_of(question),
             "state": ""

@@ -25,6 +25,8 @@ class Migration(migrations.Migration):
                 ('author', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
             ],
             options={
+                'verbose_name': 'order',
+                'verbose_name_plural': 'orders',
                 'permissions': (('approve_purchase', 'Can approve orders'),),
                 'default_permissions': ('view',),
             },
