@@ -98,6 +98,22 @@ class DatabaseCommand(PrintingCommand):
         raise NotImplementedError
 
 
+class LoopCommand(BaseCommand):
+    """A command that runs until it is told to stop, and logs in the background."""
+
+    requires_system_checks = CHECKS
+    _called_from_command_line: bool  # Django sets it
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        show_log(options["verbosity"], as_json=options["log_json"])
+        with signals_in_background(own_process=self._called_from_command_line):
+            self.run(options)
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Do the command's work."""
+        raise NotImplementedError
+
+
 def database_option(parser: ArgumentParser, what: str) -> None:
     """Add ``--database``, which may be repeated."""
     parser.add_argument(

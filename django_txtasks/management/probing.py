@@ -5,10 +5,11 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.core.management.base import CommandError
 
+from django_txtasks.management.console import stop_signals
 from django_txtasks.worker.process.probe_server import Page
 from django_txtasks.worker.process.probes import Liveness, LivenessOfAll, Probes
 
@@ -73,6 +74,27 @@ def answering(
     finally:
         if probes is not None:
             probes.close()
+
+
+@contextmanager
+def answering_until_stopped(
+    options: Mapping[str, Any],
+    make: Callable[[str | None], P],
+    stop: Callable[..., None],
+    pages: Mapping[str, Page] | None = None,
+) -> Iterator[P]:
+    """Answer probes as the options of ``probe_options`` say, and call ``stop`` on a signal, until the block ends.
+
+    Args:
+        make: returns the Liveness with this file. It is the value of the block.
+    """
+    file = options["liveness_file"]
+    liveness = liveness_at(file, lambda: make(file))
+    with (
+        answering(options["probe_port"], options["probe_address"], liveness, pages),
+        stop_signals(stop),
+    ):
+        yield liveness
 
 
 def port(text: str) -> int:

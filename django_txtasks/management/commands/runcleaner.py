@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError, connections, transaction
 
 from django_txtasks.cleaner import Cleaner
@@ -22,24 +22,19 @@ from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import cleaners, cleaning
 from django_txtasks.management.cleaning import Cleaning, in_words, notify_by, report_to_log
 from django_txtasks.management.console import (
-    CHECKS,
+    LoopCommand,
     database_option,
     log_json_option,
     refuse_odd_seconds,
     served,
-    show_log,
-    signals_in_background,
-    stop_signals,
 )
-from django_txtasks.management.probing import answering, liveness_at, probe_options
+from django_txtasks.management.probing import answering_until_stopped, probe_options
 from django_txtasks.worker.process.probes import LivenessOfAll
 
 
-class Command(BaseCommand):
+class Command(LoopCommand):
     """Exit codes: 0 ended, whatever was cleaned; 1 it could not start, or ``--once`` met an error."""
 
-    requires_system_checks = CHECKS
-    _called_from_command_line: bool  # Django sets it
     help = "Recovers the tasks of crashed workers, repeats lost hints, deletes old tasks. Run one or more."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -48,31 +43,21 @@ class Command(BaseCommand):
         database_option(parser, "Clean the tasks")
         log_json_option(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        show_log(options["verbosity"], as_json=options["log_json"])
-        with signals_in_background(own_process=self._called_from_command_line):
-            self._handle(options)
-
-    def _handle(self, options: dict[str, Any]) -> None:
+    def run(self, options: dict[str, Any]) -> None:
         config, dry = _config(options["interval"]), options["dry_run"]
         aliases = served(options["databases"])
         self.as_json, self.names_databases = options["json"], len(aliases) > 1
-        file, port = options["liveness_file"], options["probe_port"]
         if dry or options["once"]:
-            if file or port or options["probe_address"]:
+            if options["liveness_file"] or options["probe_port"] or options["probe_address"]:
                 raise CommandError(
                     "--liveness-file and --probe-port are for a cleaner that keeps running: leave them out."
                 )
             self._once(config, aliases, dry=dry)
             return
         loops = Cleaning(config, aliases, self._tell)
-        livenesses = list(loops.livenesses.values())
-        together = liveness_at(file, lambda: LivenessOfAll(livenesses, file))
+        make = partial(LivenessOfAll, list(loops.livenesses.values()))
         pages = {"/metrics": partial(_metrics, aliases)}
-        with (
-            answering(port, options["probe_address"], together, pages),
-            stop_signals(loops.stop.request),
-        ):
+        with answering_until_stopped(options, make, loops.stop.request, pages) as together:
             loops.run(together.turned)
 
     def _once(self, config: Config, aliases: list[str], *, dry: bool) -> None:

@@ -6,19 +6,12 @@ from argparse import ArgumentParser
 from datetime import timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from django_txtasks.conf import MAX_NAME_BYTES, Config, get_config
 from django_txtasks.exceptions import TxTasksError
-from django_txtasks.management.console import (
-    CHECKS,
-    log_json_option,
-    served,
-    show_log,
-    signals_in_background,
-    stop_signals,
-)
-from django_txtasks.management.probing import answering, liveness_at, positive, probe_options
+from django_txtasks.management.console import LoopCommand, log_json_option, served
+from django_txtasks.management.probing import answering_until_stopped, positive, probe_options
 from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
@@ -31,11 +24,9 @@ READY_FOR = timedelta(seconds=15)
 UNREADY = "no queue is consumed, or the database takes no tasks; the log says why"
 
 
-class Command(BaseCommand):
+class Command(LoopCommand):
     """Exit codes: 0 it was told to stop; 1 it could not start."""
 
-    requires_system_checks = CHECKS
-    _called_from_command_line: bool  # Django sets it
     help = (
         "Turns the messages of a RabbitMQ queue into tasks, each message_id once. Run one or more."
     )
@@ -62,32 +53,22 @@ class Command(BaseCommand):
         probe_options(parser)
         log_json_option(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        show_log(options["verbosity"], as_json=options["log_json"])
-        with signals_in_background(own_process=self._called_from_command_line):
-            self._handle(options)
-
-    def _handle(self, options: dict[str, Any]) -> None:
+    def run(self, options: dict[str, Any]) -> None:
         config, queue = get_config(), options["queue"]
         (alias,) = served(options["database"])
         _refuse(config, alias, queue, options["prefetch"])
-        liveness = liveness_at(
-            options["liveness_file"],
-            lambda: Liveness(READY_FOR, options["liveness_file"], UNREADY),
-        )
         wake_up = WakeUp()
         stop = Shutdown(0.0, wake_up.wake)
-        intake = _intake(config, alias, options, liveness, wake_up)
 
         def wait(seconds: float) -> bool:
             wake_up.wait(0.0 if stop.asked else seconds)
             return stop.asked
 
-        with (
-            answering(options["probe_port"], options["probe_address"], liveness),
-            stop_signals(stop.request),
-        ):
-            intake.run(wait)
+        def make(file: str | None) -> Liveness:
+            return Liveness(READY_FOR, file, UNREADY)
+
+        with answering_until_stopped(options, make, stop.request) as liveness:
+            _intake(config, alias, options, liveness, wake_up).run(wait)
 
 
 def _intake(
