@@ -66,6 +66,18 @@ class Proxy(proxy.Proxy):
         return _Pair(client, server, self)
 
 
+class SilentProxy(Proxy):
+    """Passes on what the client sends, and nothing of the answers while it is silent."""
+
+    is_silent = False
+
+    def pair(self, client: socket.socket, server: socket.socket) -> _Pair:
+        pair = super().pair(client, server)
+        down = pair.down
+        pair.down = lambda data: None if self.is_silent else down(data)  # type: ignore[method-assign]
+        return pair
+
+
 class Alarm(Proxy):
     """A RabbitMQ that may lack memory: it takes no messages then, and later all that it was sent meanwhile.
 

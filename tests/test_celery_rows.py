@@ -19,7 +19,7 @@ from celery.backends.base import DisabledBackend
 from kombu import Queue
 from probe import on_celery
 from probe.models import Run
-from proxy import Alarm
+from proxy import Alarm, SilentProxy
 
 from django_txtasks import external
 from django_txtasks.exceptions import Away, InvalidArguments, InvalidOption
@@ -365,6 +365,83 @@ def test_a_message_for_which_amqp_has_no_form_is_dead_and_the_others_go(site):
     assert "0 <= number <= 255" in dead()["bad"]
 
 
+@pytest.fixture
+def site_of_files(rows, txtasks, tmp_path):
+    """A site whose broker is a directory, without a worker."""
+    txtasks(**celery_site.SETTINGS)
+    found = celery_site.CelerySite("filesystem", tmp_path)
+    celery_site.point(app, found.configuration)
+    yield found
+    celery_site.let_go(app)
+    found.end()
+
+
+def reasons():
+    """The reasons of rows that are postponed; fails if a row has another state."""
+    rows = Task.objects.all()
+    assert {row.status for row in rows} == {"pending"}
+    return [row.errors[-1]["message"] for row in rows]
+
+
+def test_a_wrong_route_makes_no_row_dead_that_has_no_message_yet(site):
+    celery_site.point(app, {"task_routes": {run.name: {"priority": 999}}})
+    external(run.name, queue_name="celery").enqueue("a")
+    with transaction.atomic():
+        add.delay(1)
+    assert hand_over() == 1
+    assert "0 <= number <= 255" in reasons()[0]
+    celery_site.point(app, {"task_routes": None})
+    Task.objects.update(run_after=datetime(2020, 1, 1, tzinfo=UTC))
+    assert hand_over() == 1
+
+
+def test_a_wrong_setting_of_the_app_makes_no_row_dead(site):
+    external(run.name, queue_name="celery").enqueue("a")
+    celery_site.point(app, {"task_protocol": 1})
+    try:
+        assert hand_over() == 0
+    finally:
+        celery_site.point(app, {"task_protocol": 2})
+    assert "protocol 1" in reasons()[0]
+
+
+def test_a_compression_that_this_process_lacks_makes_no_row_dead(site):
+    with transaction.atomic():
+        row = run.delay("a")
+    message = {**helpers.row(row.id).headers["message"], "compression": "none-such"}
+    Task.objects.filter(pk=row.id).update(headers={"message": message})
+    assert hand_over() == 0
+    assert "none-such" in reasons()[0]
+
+
+def test_a_wrong_setting_of_a_transport_makes_no_row_dead(site_of_files):
+    options = {**site_of_files.configuration["broker_transport_options"], "data_folder_out": 7}
+    celery_site.point(app, {**site_of_files.configuration, "broker_transport_options": options})
+    with transaction.atomic():
+        run.delay("a")
+    assert hand_over() == 0
+    assert "TypeError" in reasons()[0]
+    celery_site.point(app, site_of_files.configuration)
+    Task.objects.update(run_after=datetime(2020, 1, 1, tzinfo=UTC))
+    assert hand_over() == 1
+
+
+def test_an_event_that_fails_sends_no_task_twice(site_of_files, monkeypatch):
+    app.conf.task_send_sent_event = True
+    try:
+        with transaction.atomic():
+            run.delay("a")
+    finally:
+        app.conf.task_send_sent_event = False
+    app.conf.event_exchange = "../no name for a file"
+    try:
+        assert hand_over() == 1
+    finally:
+        app.conf.event_exchange = "celeryev"
+    sent = list((site_of_files.directory / "messages").iterdir())
+    assert len(sent) == 1 and not Task.objects.exists()
+
+
 def test_an_integer_of_70_bits_in_a_header_is_dead_and_the_others_go(site):
     assert send_with_good_ones(lambda: run.apply_async(("bad",), headers={"n": 2**70})) == 2
     assert list(dead()) == ["bad"]
@@ -427,6 +504,43 @@ def test_an_alarm_of_the_broker_gets_a_row_once_more_at_most(site):
         assert target.send(rows, time.monotonic() + 5).taken == {rows[0].id}
         target.close()
     assert celery_site.messages_in(site.queue) == 3
+
+
+def test_a_broker_that_does_not_answer_to_a_declaration_is_away(site, monkeypatch):
+    monkeypatch.setattr("django_txtasks.contrib.celery.target.CONFIRM_SECONDS", 0.2)
+    url = pika.URLParameters(helpers.url_of("AMQP"))
+    with SilentProxy(url.host, url.port) as proxy:
+        address = app.conf.broker_url.replace(f":{url.port}/", f":{proxy.port}/")
+        celery_site.point(app, {**site.configuration, "broker_url": address})
+        with transaction.atomic():
+            run.delay("a")
+        target = app.txtasks_target("celery", ordered=False)
+        target.look_after()
+        rows, _ = choose("default", "celery", 10, Place(0.0))
+        proxy.is_silent = True
+        answers = target.send(rows, time.monotonic() + 5)
+        assert "does not answer" in answers.away and not answers.known
+        proxy.is_silent = False
+        target.look_after()  # on a new connection
+        assert target.send(rows, time.monotonic() + 5).taken == {rows[0].id}
+        target.close()
+
+
+def test_a_broker_that_does_not_answer_when_a_channel_is_opened_is_away(site, monkeypatch):
+    monkeypatch.setattr("django_txtasks.contrib.celery.amqp.OPEN_SECONDS", 0.2)
+    url = pika.URLParameters(helpers.url_of("AMQP"))
+    with SilentProxy(url.host, url.port) as proxy:
+        address = app.conf.broker_url.replace(f":{url.port}/", f":{proxy.port}/")
+        celery_site.point(app, {**site.configuration, "broker_url": address})
+        target = app.txtasks_target("celery", ordered=False)
+        sender = target._open()
+        proxy.is_silent = True
+        with pytest.raises(Away):
+            target.look_after()
+        assert target._sender is not sender
+        proxy.is_silent = False
+        target.look_after()
+        target.close()
 
 
 def _is_reached(target):

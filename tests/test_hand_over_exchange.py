@@ -9,7 +9,7 @@ import helpers
 import pika
 import pytest
 from django.db import transaction
-from proxy import Alarm, Proxy
+from proxy import Alarm, Proxy, SilentProxy
 
 from django_txtasks import enqueue_many, enqueue_task, external
 from django_txtasks.hand_over.targets import exchanges
@@ -28,18 +28,6 @@ def channel_to(url):
         yield connection.channel()
     finally:
         connection.close()
-
-
-class SilentProxy(Proxy):
-    """Passes on what the client sends, and nothing of the answers while it is silent."""
-
-    is_silent = False
-
-    def pair(self, client, server):
-        pair = super().pair(client, server)
-        down = pair.down
-        pair.down = lambda data: None if self.is_silent else down(data)
-        return pair
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import json
 import struct
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from amqp.exceptions import AMQPError, ChannelError, FrameSyntaxError
@@ -19,12 +20,14 @@ from django_txtasks.hand_over.target import Answers
 
 UNSENDABLE = (struct.error, FrameSyntaxError, ValueError, TypeError, OverflowError)
 """Errors of a message for which AMQP has no form. Nothing of it was sent."""
+OPEN_SECONDS = 5.0
+"""Longest time to open a channel."""
 OF_MESSAGE = range(501, 506)
 """Codes with which RabbitMQ ends the connection because of a message, such as headers beyond a frame."""
 
 
 class AmqpSender:
-    """Publishes on one connection, and collects the answers of RabbitMQ.
+    """Publishes on one connection.
 
     Args:
         connection: an open connection of kombu, by py-amqp.
@@ -37,17 +40,15 @@ class AmqpSender:
     def __init__(self, app: Any, connection: Any) -> None:
         self._app, self._connection = app, connection
         self._declared: set[str] = set()
-        self._tag = 0
-        self._waiting: dict[int, uuid.UUID] = {}
-        self._answers = Answers()
-        self._channel: Any = None
+        self._channel: _Channel | None = None
         self.blocked = ""
         connection.connection.on_blocked = self._is_blocked
         connection.connection.on_unblocked = self._is_unblocked
 
     def look_after(self) -> None:
         """Send a heartbeat if it is time, and read what RabbitMQ has sent."""
-        self._open()
+        with self._until(time.monotonic() + OPEN_SECONDS):
+            self._open()
         self._connection.heartbeat_check()
         with contextlib.suppress(TimeoutError):
             self._connection.drain_events(timeout=0)
@@ -56,38 +57,43 @@ class AmqpSender:
 
     def send(self, messages: Sequence[Message], until: float) -> Answers:
         """Publish these messages, and wait until that time, by ``time.monotonic()``, for their confirms."""
-        self._answers, self._waiting = Answers(), {}
-        answers = self._answers
+        answers = Answers()
         try:
-            self._open()
-            seconds = max(0.001, until - time.monotonic())
-            with self._connection.connection.transport.having_timeout(seconds):
-                for one in messages:
-                    if self._is_declared(one):
-                        self._publish(one)
-            while self._waiting and not self.blocked and (seconds := until - time.monotonic()) > 0:
-                self._connection.drain_events(timeout=seconds)
-            events = [event for one in messages if one.id in answers.taken for event in one.events]
-            if events and not self.blocked:
-                _publish_events(self._app, self._connection, events)
+            with self._until(until):
+                self._publish(messages, answers, until)
         except ChannelError as error:
             answers.broken = text_of(error)
             self._give_up_channel()
         except TimeoutError:
-            pass
+            answers.away = "RabbitMQ does not answer"
         except (AMQPError, OSError) as error:
             cause = _of_message(error)
             if cause is not None:
                 answers.broken = text_of(cause)
             else:
                 answers.away = text_of(error)
-        if self.blocked and not (answers.broken or answers.away):
-            answers.away = self.blocked
-        elif self._waiting and not (answers.broken or answers.away):
-            answers.away = (
-                f"{len(self._waiting)} confirms are missing, because RabbitMQ does not answer"
-            )
+        if not (answers.broken or answers.away):
+            missing = sum(one.id not in answers.known for one in messages)
+            answers.away = self.blocked or (missing and f"{missing} confirms are missing") or ""
         return answers
+
+    def _publish(self, messages: Sequence[Message], answers: Answers, until: float) -> None:
+        channel = self._open()
+        channel.begin(answers)
+        for one in messages:
+            if self._is_declared(one, answers):
+                channel.publish(one)
+        while channel.is_waiting and not self.blocked:
+            self._connection.drain_events(timeout=max(0.001, until - time.monotonic()))
+        events = [event for one in messages if one.id in answers.taken for event in one.events]
+        if events and not self.blocked:
+            _publish_events(self._app, self._connection, events)
+
+    def _until(self, end: float) -> AbstractContextManager[Any]:
+        """Raise TimeoutError if RabbitMQ does not answer until that time."""
+        seconds = max(0.001, end - time.monotonic())
+        transport = self._connection.connection.transport
+        return transport.having_timeout(seconds)  # type: ignore[no-any-return]
 
     def _is_blocked(self, reason: str) -> None:
         self.blocked = f"RabbitMQ takes no messages for now: {reason}"
@@ -95,24 +101,18 @@ class AmqpSender:
     def _is_unblocked(self) -> None:
         self.blocked = ""
 
-    def _open(self) -> None:
-        """Open a channel with confirms, unless one is open."""
-        if self._channel is not None:
-            return
-        channel = self._channel = self._connection.channel()
-        channel.events["basic_ack"].add(self._acked)
-        channel.events["basic_nack"].add(self._nacked)
-        channel.events["basic_return"].add(self._returned)
-        channel.confirm_select()
-        self._tag = 0
+    def _open(self) -> _Channel:
+        if self._channel is None:
+            self._channel = _Channel(self._connection, self._declared.clear)
+        return self._channel
 
     def _give_up_channel(self) -> None:
         """Close a channel that RabbitMQ has closed: py-amqp has opened it again, but without confirms."""
         channel, self._channel = self._channel, None
-        with contextlib.suppress(AMQPError, OSError):
+        if channel is not None:
             channel.close()
 
-    def _is_declared(self, message: Message) -> bool:
+    def _is_declared(self, message: Message, answers: Answers) -> bool:
         """Declare the queues of a message; after an error, which closes the channel, postpone the message."""
         for name in message.queues:
             if name in self._declared:
@@ -120,28 +120,66 @@ class AmqpSender:
             try:
                 with self._connection.channel() as channel:
                     self._app.amqp.queues[name](channel).declare()
-            except ChannelError as error:
-                self._answers.postponed[message.id] = f"queue {name!r}: {text_of(error)}"
-                return False
-            except (KeyError, *UNSENDABLE) as error:  # unknown here, or with odd arguments
-                self._answers.postponed[message.id] = f"queue {name!r}: {text_of(error)}"
+            except (ChannelError, KeyError, *UNSENDABLE) as error:
+                # other arguments, no permission, unknown here, or with odd arguments
+                answers.postponed[message.id] = f"queue {name!r}: {text_of(error)}"
                 return False
             self._declared.add(name)
         return True
 
-    def _publish(self, message: Message) -> None:
-        channel = self._channel
+
+class _Channel:
+    """A channel with confirms, which fills RabbitMQ's answers in.
+
+    Args:
+        unroutable: called when a message comes back, because its queue may have been deleted.
+
+    Raises:
+        TimeoutError, AMQPError, OSError: it cannot be opened.
+    """
+
+    def __init__(self, connection: Any, unroutable: Callable[[], None]) -> None:
+        self._unroutable = unroutable
+        self._answers = Answers()
+        self._waiting: dict[int, uuid.UUID] = {}
+        self._tag = 0
+        self._channel = connection.channel()
+        self._channel.events["basic_ack"].add(self._acked)
+        self._channel.events["basic_nack"].add(self._nacked)
+        self._channel.events["basic_return"].add(self._returned)
+        self._channel.confirm_select()
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if answers are missing."""
+        return bool(self._waiting)
+
+    def begin(self, answers: Answers) -> None:
+        """Fill these answers from now on."""
+        self._answers, self._waiting = answers, {}
+
+    def publish(self, message: Message) -> None:
+        """Send a message. If AMQP has no form for it, note so."""
         try:
-            made = channel.prepare_message(
+            made = self._channel.prepare_message(
                 message.body, message.priority, *JSON, message.headers,
                 {**message.properties, "message_id": str(message.id)},
             )  # fmt: skip
-            channel._basic_publish(made, message.exchange, message.routing_key, mandatory=True)
+            self._channel._basic_publish(
+                made, message.exchange, message.routing_key, mandatory=True
+            )
         except UNSENDABLE as error:
-            self._answers.refused[message.id] = text_of(error)
+            # otherwise the message is made now, and the settings of the app may be corrected
+            answers = self._answers
+            (answers.refused if message.is_kept else answers.postponed)[message.id] = text_of(error)
             return
         self._tag += 1
         self._waiting[self._tag] = message.id
+
+    def close(self) -> None:
+        """Close it, whatever its state."""
+        with contextlib.suppress(AMQPError, OSError):
+            self._channel.close()
 
     def _acked(self, tag: int, multiple: bool) -> None:
         for message_id in self._answered(tag, multiple):
@@ -154,7 +192,7 @@ class AmqpSender:
 
     def _returned(self, error: Exception, exchange: str, routing_key: str, message: Any) -> None:
         """Note a message that comes back. Its ack follows."""
-        self._declared.clear()  # its queue may have been deleted
+        self._unroutable()
         message_id = uuid.UUID(message.properties["message_id"])
         self._answers.postponed[message_id] = f"no queue takes it: {text_of(error)}"
 

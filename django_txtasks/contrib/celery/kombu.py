@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -10,12 +11,11 @@ from django_txtasks.contrib.celery.messages import JSON, Message, event_of
 from django_txtasks.database.errors import text_of
 from django_txtasks.hand_over.target import Answers
 
-UNSENDABLE = (ValueError, TypeError, OverflowError)
-"""Errors of a message for which the transport has no form."""
-
 
 class KombuSender:
     """Publishes on one connection. When ``publish`` returns, the broker has the message.
+
+    It refuses no row: each transport has its own errors, and most of them are about a setting of the site.
 
     Args:
         connection: an open connection of kombu.
@@ -39,15 +39,15 @@ class KombuSender:
                 break
             try:
                 self._publish(one)
-            except UNSENDABLE as error:
-                answers.refused[one.id] = text_of(error)
             except self._lost as error:
                 answers.away = text_of(error)
                 break
-            except Exception as error:  # each transport has its own
+            except Exception as error:
                 answers.postponed[one.id] = text_of(error)
             else:
                 answers.taken.add(one.id)
+                with contextlib.suppress(Exception):  # events may be lost
+                    self._publish_events(one)
         return answers
 
     def _publish(self, message: Message) -> None:
@@ -63,6 +63,8 @@ class KombuSender:
             declare=[self._app.amqp.queues[name] for name in message.queues],
             **message.properties,
         )
+
+    def _publish_events(self, message: Message) -> None:
         for event in message.events:
             exchange, routing_key, headers = event_of(self._app, event)
             self._producer.publish(

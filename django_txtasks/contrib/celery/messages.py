@@ -15,7 +15,8 @@ from kombu.compression import compress
 from kombu.utils import json as celery_json
 
 from django_txtasks.contrib.celery.outgoing import Outgoing
-from django_txtasks.exceptions import InvalidArguments
+from django_txtasks.database.errors import text_of
+from django_txtasks.exceptions import InvalidArguments, Refused
 from django_txtasks.hand_over.rows import MESSAGE, Row
 from django_txtasks.rules import payload
 
@@ -84,6 +85,7 @@ class Message(NamedTuple):
         properties: of AMQP, beside headers, priority and the kind of content.
         queues: names of the queues to declare.
         events: the events about it.
+        is_kept: the row has it since it was enqueued. Otherwise it is made now, with the app's present settings.
     """
 
     id: uuid.UUID
@@ -95,31 +97,53 @@ class Message(NamedTuple):
     routing_key: str
     queues: Sequence[str]
     events: Sequence[dict[str, Any]]
+    is_kept: bool = False
 
 
 def decode(app: Celery, row: Row, template: Template) -> Message:
-    """Return the message of a row. A row that was written without Celery gets one now."""
-    args, kwargs, message = row.args_text, row.kwargs_text, row.headers.get(MESSAGE)
-    if message is None:
+    """Return the message of a row. A row that was written without Celery gets one now.
+
+    Raises:
+        Refused: the row has a message that cannot be one of Celery, because it was written by hand.
+        Exception: the message of this row cannot be made for now; the settings of the app may be the cause.
+    """
+    args, kwargs, kept = row.args_text, row.kwargs_text, row.headers.get(MESSAGE)
+    if kept is None:
         outgoing = app.message_for(row.task_name, row.args, row.kwargs, row.id)
         args, kwargs, message = encode(outgoing, template)
+        return _compressed(_message(row, args, kwargs, message, template), message)
+    try:
+        made = _message(row, args, kwargs, kept, template)
+    except Exception as error:
+        raise Refused(text_of(error)) from None
+    return _compressed(made._replace(is_kept=True), kept)
+
+
+def _message(
+    row: Row, args: str, kwargs: str, message: Mapping[str, Any], template: Template
+) -> Message:
     task_id, body = message["id"], message.get(BODY)
     if body is None:
         embed = template.embed_text
         if EMBED in message:
             embed = json.dumps({**template.embed, **json.loads(message[EMBED])})
         body = f"[{args},{kwargs},{embed}]"
-    content = body.encode()
     headers = {**_headers(template, task_id, row.task_name), **message["headers"]}
-    if COMPRESSION in message:
-        content, headers["compression"] = compress(content, message[COMPRESSION])
     properties = {**_properties(task_id), **message["properties"]}
     if (seconds := properties.get("expiration")) is not None:
         properties["expiration"] = str(int(seconds * 1000))
     return Message(
-        row.id, content, headers, properties, properties.pop("priority", 0),
+        row.id, body.encode(), headers, properties, properties.pop("priority", 0),
         *(message.get(key, empty) for key, empty in ALSO.items()),
     )  # fmt: skip
+
+
+def _compressed(made: Message, message: Mapping[str, Any]) -> Message:
+    """Return the message with its body compressed, if it asks for that. The library may be missing here."""
+    if COMPRESSION not in message:
+        return made
+    body, name = compress(made.body, message[COMPRESSION])
+    return made._replace(body=body, headers={**made.headers, "compression": name})
 
 
 def event_of(app: Celery, event: Mapping[str, Any]) -> tuple[Any, str, dict[str, Any]]:

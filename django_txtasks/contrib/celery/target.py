@@ -11,7 +11,7 @@ from django_txtasks.contrib.celery.amqp import AmqpSender
 from django_txtasks.contrib.celery.kombu import KombuSender
 from django_txtasks.contrib.celery.messages import Message, Template, decode
 from django_txtasks.database.errors import text_of
-from django_txtasks.exceptions import Away
+from django_txtasks.exceptions import Away, Refused
 from django_txtasks.hand_over.rows import Row
 from django_txtasks.hand_over.target import Answers
 
@@ -115,12 +115,14 @@ class CeleryTarget:
         return self._sender
 
     def _message(self, row: Row, answers: Answers) -> Message | None:
-        """Return the message of a row. A row whose columns are no message of Celery is refused."""
+        """Return the message of a row; None = it cannot be made."""
         try:
             return decode(self._app, row, self._template)
-        except Exception as error:  # the row was written by hand
-            answers.refused[row.id] = text_of(error)
-            return None
+        except Refused as error:
+            answers.refused[row.id] = str(error)
+        except Exception as error:  # of a setting, or of a library
+            answers.postponed[row.id] = text_of(error)
+        return None
 
     def _send(self, messages: Sequence[Message], until: float) -> Answers:
         try:
