@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -400,6 +400,20 @@ def somebody_waits():
     with connection.cursor() as cursor:
         cursor.execute(sql)
         return cursor.fetchone()[0]
+
+
+def end_other_sessions() -> None:
+    """Let the server end all sessions of this database but the caller's."""
+    if connection.vendor == "postgresql":
+        execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        return
+    others = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+    for (number,) in execute(others):
+        with suppress(OperationalError):  # it has ended
+            execute(f"KILL CONNECTION {number}")
 
 
 def patiently(work: Callable[[], Any]) -> Any:

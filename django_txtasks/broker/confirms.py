@@ -37,6 +37,7 @@ class Message(NamedTuple):
     Attributes:
         id: different for each message of one call.
         headers: AMQP headers.
+        properties: pika's, in place of all others. Such a message must be the only one of its call.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Message(NamedTuple):
     body: bytes
     priority: int = 0
     headers: dict[str, Any] | None = None
+    properties: Any = None
 
 
 @dataclass
@@ -95,6 +97,7 @@ class ConfirmedPublisher:
     def __init__(self, config: Config, who: str) -> None:
         self._config, self._link = config, Link(config, who, _Patient)
         self._channel: _Channel | None = None
+        self._answers = Confirms()
 
     def look_after(self) -> None:
         """Connect if necessary, and read what RabbitMQ has sent.
@@ -109,18 +112,35 @@ class ConfirmedPublisher:
                 self._link.open()
             if self._channel is None or not self._channel.is_open:
                 self._open()
-        if self._blocked:
-            raise ConnectionError(self._blocked)
+        if self.blocked:
+            raise ConnectionError(self.blocked)
 
     def publish(self, exchange: str, messages: Sequence[Message], until: float) -> Confirms:
         """Send these messages, and wait for the answers until that time by ``time.monotonic()``."""
-        answers = Confirms()
+        self._answers = Confirms()
+        return self._attempt(lambda: self._publish(exchange, messages, until))
+
+    def wait(self, until: float) -> Confirms:
+        """Wait for missing answers to the last call, as after an alarm. Return all of its answers."""
+        self._answers.lost = ""
+        return self._attempt(lambda: self._wait(until))
+
+    def _publish(self, exchange: str, messages: Sequence[Message], until: float) -> None:
+        if self._channel is None or not self._channel.is_open:
+            self.look_after()
+        if self._channel is not None:
+            self._channel.publish(exchange, messages, self._answers)
+        self._wait(until)
+
+    def _wait(self, until: float) -> None:
+        if self._channel is not None:
+            self._channel.wait(until)
+
+    def _attempt(self, action: Callable[[], None]) -> Confirms:
+        answers = self._answers
         with quiet.ours():
             try:
-                if self._channel is None or not self._channel.is_open:
-                    self.look_after()
-                if self._channel is not None:
-                    self._channel.publish(exchange, messages, until, answers)
+                action()
             except Exception as error:  # pika raises many kinds
                 words = failures.in_words(error, self._config)
                 if isinstance(error, ConnectionClosedByBroker) and error.reply_code in OF_MESSAGE:
@@ -128,15 +148,15 @@ class ConfirmedPublisher:
                     self._give_up()
                 else:
                     answers.lost = words
-        if answers.lost and self._blocked:
-            answers.lost = self._blocked
+        if answers.lost and self.blocked:
+            answers.lost = self.blocked
         elif answers.lost:
             self._give_up()
         return answers
 
     def close(self) -> None:
         """Close the connection, or cut it if it is blocked, because RabbitMQ would not answer."""
-        if self._blocked:
+        if self.blocked:
             self._give_up()
         else:
             self._drop()
@@ -147,7 +167,8 @@ class ConfirmedPublisher:
             self._link.close()
 
     @property
-    def _blocked(self) -> str:
+    def blocked(self) -> str:
+        """The reason why RabbitMQ takes nothing for now, although the connection is open; empty: it does."""
         connection: Any = self._link.connection
         is_open = connection is not None and connection.is_open
         return str(connection._impl.blocked) if is_open else ""
@@ -179,6 +200,8 @@ class _Channel:
         self._connection, self._impl = connection, connection._impl
         self._tag = 0
         self._waiting: dict[int, str] = {}
+        self._ids: set[str] = set()
+        self._without_id: str | None = None
         self._answers = Confirms()
         self._is_ready = False
         until = time.monotonic() + OPEN_SECONDS
@@ -192,12 +215,16 @@ class _Channel:
     def is_open(self) -> bool:
         return bool(self._channel.is_open)
 
-    def publish(
-        self, exchange: str, messages: Sequence[Message], until: float, answers: Confirms
-    ) -> None:
-        """Send the messages and wait, and fill the answers in."""
+    def publish(self, exchange: str, messages: Sequence[Message], answers: Confirms) -> None:
+        """Send the messages. ``wait`` fills the answers in."""
         self._answers, self._waiting = answers, {}
+        self._ids = {message.id for message in messages}
+        self._without_id = next((one.id for one in messages if one.properties is not None), None)
         self._send(exchange, messages)
+
+    def wait(self, until: float) -> None:
+        """Wait for the answers that are missing."""
+        answers = self._answers
         self._turn(
             until, lambda: not self._waiting or self._impl.blocked or not self._channel.is_open
         )
@@ -254,8 +281,12 @@ class _Channel:
 
     def _returned(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         """Note a message that comes back. It is confirmed afterwards, too."""
-        text = f"no queue takes it: {method.reply_code} {method.reply_text}"
-        self._answers.returned[properties.message_id] = text
+        message_id = self._without_id or properties.message_id
+        if (
+            message_id in self._ids
+        ):  # else it is of an earlier call, and RabbitMQ had no memory for it
+            text = f"no queue takes it: {method.reply_code} {method.reply_text}"
+            self._answers.returned[message_id] = text
 
     def _answered(self, answer: Any) -> None:
         method, waiting = answer.method, self._waiting
@@ -278,7 +309,8 @@ def _frames(channel: int, exchange: str, message: Message, most: int) -> list[by
     Raises:
         Exception: AMQP has no form for a value of it.
     """
-    body, is_usual = message.body, len(message.id) == len(_ANY_ID) and not message.headers
+    body = message.body
+    is_usual = len(message.id) == len(_ANY_ID) and not (message.headers or message.properties)
     if is_usual:
         header = _usual_header(channel, len(body), message.priority)
         header = header.replace(_ANY_ID, message.id.encode("ascii"))
@@ -292,7 +324,7 @@ def _frames(channel: int, exchange: str, message: Message, most: int) -> list[by
 
 
 def _header(channel: int, length: int, message: Message) -> bytes:
-    properties = spec.BasicProperties(
+    properties = message.properties or spec.BasicProperties(
         content_type="application/json",
         delivery_mode=2,
         message_id=message.id,

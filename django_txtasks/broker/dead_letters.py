@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pika
 from pika.data import encode_table
-from pika.exceptions import AMQPError, ChannelClosedByBroker
+from pika.exceptions import ChannelClosedByBroker
 
-from django_txtasks.broker import failures, quiet, topology
+from django_txtasks.broker.confirms import ConfirmedPublisher, Message
 from django_txtasks.broker.upkeep import NOT_FOUND
 from django_txtasks.conf import Config
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 REASON, CAME_FROM = "txtasks-reason", "txtasks-queue"
 """Headers of a refused message: the reason, and the queue from which it came."""
+CONFIRM_SECONDS = 2.0
+"""Longest time to wait for a confirm. No task is written meanwhile."""
+_ID = "refused"
+"""Name of the one message of a call."""
 MAX_HEADER_BYTES = 64 * 1024
 """Longest headers that are sent along. All properties of a message must fit into one frame of 128 kB."""
 _KEPT = (
@@ -79,28 +83,57 @@ class DeadLetters(NamedTuple):
             channel.queue_declare(self.routing_key, durable=True)
         channel.close()
 
-    def send(
-        self, config: Config, refused: Sequence[tuple[IncomingMessage, str]]
-    ) -> tuple[int, str]:
+
+class DeadLetterPublisher:
+    """Sends refused messages to their place, and waits for the confirm of each.
+
+    Its connection is closed when all are sent. It stays while RabbitMQ takes no messages, because it lacks memory
+    or disk space: RabbitMQ takes the sent message later, and then confirms it. Each new connection leaves a copy.
+    """
+
+    def __init__(self, config: Config, letters: DeadLetters) -> None:
+        self._letters = letters
+        self._publisher = ConfirmedPublisher(config, "Refused")
+        self._unanswered: IncomingMessage | None = None
+
+    def send(self, refused: Sequence[tuple[IncomingMessage, str]]) -> tuple[int, str]:
         """Send messages with the reasons of their refusal, in order, until RabbitMQ does not confirm one.
 
         Returns:
-            The number of messages that RabbitMQ has confirmed, and the reason why it is not all; empty = it is.
+            The number of messages that RabbitMQ has confirmed, and why it is not all; empty = it is.
         """
-        count = 0
+        count, trouble = 0, ""
         try:
-            with quiet.ours(), topology.connect(config, f"txtasks refused {os.getpid()}") as amqp:
-                channel = amqp.channel()
-                channel.confirm_delivery()
-                for message, reason in refused:
-                    properties = _properties(message.properties, reason, self.queue)
-                    channel.basic_publish(
-                        self.exchange, self.routing_key, message.body, properties, mandatory=True
-                    )
-                    count += 1
-        except (AMQPError, OSError) as error:
-            return count, failures.in_words(error, config)
-        return count, ""
+            self._publisher.look_after()
+            for message, reason in refused:
+                if trouble := self._send_one(message, reason):
+                    break
+                count += 1
+        except ConnectionError as error:
+            trouble = str(error)
+        if not self._publisher.blocked:
+            self.close()
+        return count, trouble
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._unanswered = None
+        self._publisher.close()
+
+    def _send_one(self, message: IncomingMessage, reason: str) -> str:
+        """Return the reason why RabbitMQ does not have the message; empty = it has it."""
+        letters, until = self._letters, time.monotonic() + CONFIRM_SECONDS
+        if self._unanswered is message:
+            said = self._publisher.wait(until)
+        else:
+            properties = _properties(message.properties, reason, letters.queue)
+            one = Message(_ID, letters.routing_key, message.body, properties=properties)
+            said = self._publisher.publish(letters.exchange, [one], until)
+        self._unanswered = message if self._publisher.blocked else None
+        if said.confirmed:
+            return ""
+        others = [*said.returned.values(), *said.unsendable.values()]
+        return next(filter(None, [said.closed, said.lost, *others]), "it has no answer")
 
 
 def _properties(theirs: Any, reason: str, queue: str) -> pika.BasicProperties:

@@ -10,7 +10,7 @@ from typing import Protocol
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
-from django_txtasks.broker.dead_letters import DeadLetters
+from django_txtasks.broker.dead_letters import DeadLetterPublisher, DeadLetters
 from django_txtasks.broker.incoming import IncomingMessage, MessageConsumer
 from django_txtasks.conf import Config
 from django_txtasks.database import sessions
@@ -60,6 +60,7 @@ class Intake:
     ) -> None:
         self._config, self._alias = config, alias
         self._source, self._dead_letters, self._liveness = source, dead_letters, liveness
+        self._letters = DeadLetterPublisher(config, dead_letters)
         self._waiting: list[tuple[IncomingMessage, MessageCall]] = []
         self._refused: list[tuple[IncomingMessage, str]] = []
         self._failures = self._unsent = 0
@@ -82,6 +83,7 @@ class Intake:
                 stopped = wait(self._pause())
         finally:
             self._source.stop()
+            self._letters.close()
             connections[self._alias].close()
         signals.intake_stopped.emit(queue=self._dead_letters.queue)
 
@@ -150,7 +152,7 @@ class Intake:
     def _send_away(self) -> None:
         """Send refused messages to their place. If RabbitMQ does not confirm one, keep it and those behind it."""
         queue, place = self._dead_letters.queue, self._dead_letters.place
-        count, trouble = self._dead_letters.send(self._config, self._refused)
+        count, trouble = self._letters.send(self._refused)
         sent, self._refused = self._refused[:count], self._refused[count:]
         self._source.acknowledge(message for message, _ in sent)
         if sent:
