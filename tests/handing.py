@@ -34,9 +34,10 @@ def hand_over(queue="events"):
 
 
 @contextmanager
-def handing_over(queue="events"):
-    """A drain that runs meanwhile."""
+def handing_over(queue="events", *, set_up=lambda drain: None):
+    """A drain that runs meanwhile; ``set_up`` changes it before it begins."""
     drain, errors = new_drain(queue), []
+    set_up(drain)
     thread = threading.Thread(target=_run, args=[drain, errors], daemon=True)
     thread.start()
     try:

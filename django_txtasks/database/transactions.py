@@ -113,8 +113,10 @@ def _limits(limit: timedelta) -> dict[str, str]:
     }
 
 
+# Statements return times as text, and psycopg reads numbers from text: the role's formats must not change them.
 _LIMITS = """
-    SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, true),
+    SELECT set_config('DateStyle', 'ISO', true), set_config('extra_float_digits', '1', true),
+           set_config('idle_in_transaction_session_timeout', %(idle)s, true),
            set_config('statement_timeout', %(statement)s, true),
            set_config('lock_timeout', %(lock)s, true)
 """

@@ -27,6 +27,8 @@ def ask(target: Target, rows: Sequence[Row], until: float, *, ordered: bool) -> 
         some = [row for row in rows if bool(row.snoozes) is is_again]
         if some and not answers.away:
             answers.add(_answers(target, some, until, ordered=False))
+    if not (answers.known or answers.away):
+        answers.away = "it has answered for no row"
     return answers
 
 

@@ -37,6 +37,8 @@ TELL_EVERY_SECONDS = 60.0
 """Seconds between two warnings about postponed rows."""
 DATABASE_SECONDS = 5.0
 """Longest pause after a failure of the database."""
+TRIES = 3
+"""Number of tries in a row after which a drain that ends when nothing is due gives its target up."""
 
 
 class Drain:
@@ -45,12 +47,13 @@ class Drain:
     Args:
         target: gets the rows.
         stop: requests to stop.
-        until_idle: end when nothing is due.
+        until_idle: end when nothing is due, or when the target cannot be reached for ``TRIES`` times in a row.
 
     Attributes:
         inbox: the loop waits on it. It may have a source of hints.
         liveness: the answers for probes. The drain is ready if a pass has ended lately.
         handed: number of rows that were handed over.
+        left: the reason why due rows are left although it has ended by itself; empty: none are left.
     """
 
     def __init__(
@@ -76,9 +79,10 @@ class Drain:
         self._away_since: float | None = None
         self._away_count, self._told_at = 0, float("-inf")
         self.handed = 0
+        self.left = ""
 
     def run(self) -> None:
-        """Hand over until told to stop, or, with ``until_idle``, until nothing is due."""
+        """Hand over until told to stop; with ``until_idle``, see there."""
         pause: float | None = 0.0
         try:
             while pause is not None and not self._stop.asked:
@@ -99,7 +103,7 @@ class Drain:
         except Away as error:
             return self._is_away(str(error))
         try:
-            passed = self._passes.take(self._size)
+            passed = self._passes.take(self._size, writes_first=bool(self._failures))
         except (DatabaseError, InterfaceError) as error:
             return self._has_failed(error)
         self._failures = 0
@@ -133,10 +137,13 @@ class Drain:
         elif passed.seconds < QUICK_SECONDS and passed.rows:
             self._size = min(MOST_ROWS, self._size * 2)
 
-    def _is_away(self, reason: str) -> float:
-        """Tell once that the target cannot be reached. Return the seconds to wait."""
+    def _is_away(self, reason: str) -> float | None:
+        """Tell once that the target cannot be reached. Return the seconds to wait; None = give it up."""
         self._away_count += 1
         self._size = LEAST_ROWS
+        if self._until_idle and self._away_count >= TRIES:
+            self.left = reason if self._passes.has_due_rows() else ""
+            return None
         delay = _delay(self._away_count, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
         is_news = self._away_since is None
         if self._away_since is None:

@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import NamedTuple
 
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, InterfaceError, connections
 
 from django_txtasks.conf import Config
 from django_txtasks.database import sessions
-from django_txtasks.database.errors import is_in_the_way
-from django_txtasks.database.execute import as_uuid, fetch_column
+from django_txtasks.database.errors import is_in_the_way, is_timeout
+from django_txtasks.database.execute import as_uuid, execute, fetch_column
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.enqueueing.commit_hints import notify_now
 from django_txtasks.exceptions import AlreadyRun
@@ -59,30 +59,58 @@ class Passes:
     def __init__(self, config: Config, alias: str, queue: str, target: Target) -> None:
         self._config, self._alias, self._queue, self._target = config, alias, queue, target
         self._is_ordered = config.hand_over[queue].ordered
-        self._place = None if self._is_ordered else Place(config.poll_interval.total_seconds())
+        self._place = Place(config.poll_interval.total_seconds(), is_ordered=self._is_ordered)
 
-    def take(self, limit: int) -> Passed:
+    def take(self, limit: int, *, writes_first: bool = False) -> Passed:
         """Hand over at most ``limit`` rows.
+
+        Args:
+            writes_first: show that the database can be written before rows are sent.
 
         Raises:
             DatabaseError, InterfaceError: nothing is written. Rows that were sent are sent again.
         """
         began = time.monotonic()
         sessions.dedicate(self._alias, SESSION_LIMIT)
-        if connections[self._alias].vendor == "sqlite":
-            rows, answers, is_all = self._without_locks(limit, began + SEND_SECONDS)
-        else:
-            with self._transaction():
-                rows, is_all = choose(self._alias, self._queue, limit, self._place)
-                answers = self._send(rows, began + SEND_SECONDS)
-                follow_ups = self._write(rows, answers)
-            self._tell(rows, answers, follow_ups)
+        take = self._without_locks if self._is_on_sqlite else self._with_locks
+        try:
+            rows, answers, is_all = take(limit, writes_first)
+        except (DatabaseError, InterfaceError) as error:
+            self._place.go_back(too_long=is_timeout(error))
+            raise
+        if len(answers.known) < len(rows):  # otherwise the next pass would find none of them
+            self._place.go_back()
         return Passed(len(rows), answers, is_all, time.monotonic() - began)
 
-    def _without_locks(self, limit: int, until: float) -> tuple[Sequence[Row], Answers, bool]:
+    @property
+    def _is_on_sqlite(self) -> bool:
+        return connections[self._alias].vendor == "sqlite"
+
+    def _with_locks(self, limit: int, writes_first: bool) -> tuple[Sequence[Row], Answers, bool]:
+        with self._transaction():
+            rows, is_all = choose(self._alias, self._queue, limit, self._place)
+            if writes_first:
+                self._touch(rows)
+            answers = self._send(rows, time.monotonic() + SEND_SECONDS)
+            follow_ups = self._write(rows, answers)
+        self._tell(rows, answers, follow_ups)
+        return rows, answers, is_all
+
+    def has_due_rows(self) -> bool:
+        """Say whether a row could be handed over now. If the database does not answer, this is assumed."""
+        try:
+            with self._transaction():
+                return bool(choose(self._alias, self._queue, 1, Place(0.0)).rows)
+        except (DatabaseError, InterfaceError):
+            return True
+
+    def _without_locks(self, limit: int, writes_first: bool) -> tuple[Sequence[Row], Answers, bool]:
         """Make a pass on SQLite, whose only lock would keep the whole site from writing while rows are sent."""
-        place = self._place or Place(0.0)
-        rows, is_all = choose(self._alias, self._queue, limit, place)
+        until = time.monotonic() + SEND_SECONDS
+        rows, is_all = choose(self._alias, self._queue, limit, self._place)
+        if writes_first:
+            with self._transaction():
+                self._touch(rows)
         answers = self._send(rows, until)
         while True:
             try:
@@ -100,6 +128,10 @@ class Passes:
 
     def _transaction(self) -> AbstractContextManager[None]:
         return own_transaction(self._alias, limit=SESSION_LIMIT, in_order=True, read_committed=True)
+
+    def _touch(self, rows: Sequence[Row]) -> None:
+        if ids := [row.id for row in rows]:
+            execute(self._alias, statements.TOUCH, ids=ids)
 
     def _send(self, rows: Sequence[Row], until: float) -> Answers:
         """Send the rows that were never sent before; the others are refused, as a worker refuses them."""

@@ -35,7 +35,7 @@ class DrainProcess:
     """Hands over the rows of these queues of these databases.
 
     Args:
-        until_idle: end when nothing is due.
+        until_idle: see ``Drain``.
 
     Attributes:
         stop: takes the requests to stop.
@@ -75,8 +75,13 @@ class DrainProcess:
         """The signs of life of each thread."""
         return [drain.liveness for drain in self.drains]
 
+    @property
+    def left(self) -> list[str]:
+        """The queues whose due rows are left although the drain has ended by itself, each with the reason."""
+        return [f"{one.queue} ({one.alias}): {one.left}" for one in self.drains if one.left]
+
     def run(self, turned: Callable[[], None] = lambda: None) -> None:
-        """Hand over until told to stop, or until nothing is due.
+        """Hand over until told to stop, or until each drain has ended by itself.
 
         Args:
             turned: called at least once a second.

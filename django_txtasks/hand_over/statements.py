@@ -21,12 +21,16 @@ LOCK_DUE = SEE_DUE + "{skip_locked}"
 # deleted. So at most one drain sends.
 LOCK_FIRST = SEE_DUE + "{lock}"
 # MariaDB would lock the rows that a search by the index walks past. So D1 sees rows without a lock, and locks them
-# by their key. Meanwhile D2 may have sent or postponed a row, or P may have cancelled or held it.
-LOCK_SEEN = """
+# by their key, as a sweep does. Meanwhile D2 may have sent or postponed a row, or P may have cancelled or held it.
+_SEEN = """
     SELECT id FROM txtasks_task {by_key}
      WHERE id {in_ids} AND TRIM(status) = 'pending' AND run_after <= {now}
-       AND (expires_at IS NULL OR expires_at > {now}) {skip_locked}
-"""
+       AND (expires_at IS NULL OR expires_at > {now}) """
+LOCK_SEEN = _SEEN + "{skip_locked}"
+# In an ordered queue D2 waits for the rows that D1 has locked. They are gone then, and D2 has those behind them.
+LOCK_ALL_SEEN = _SEEN + "{lock}"
+# After a failed write: a database that is read-only lets rows be locked. It must refuse before they are sent.
+TOUCH = "UPDATE txtasks_task {by_key} SET snoozes = snoozes WHERE id {in_ids} AND TRIM(status) = 'pending'"
 # SQLite has no locks of rows. P may have cancelled a row while it was sent.
 STILL_PENDING = "SELECT id FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = 'pending'"
 READ = f"""

@@ -61,12 +61,14 @@ def choose(
     end: Position | None,
     cursor: Cursor | None,
     seconds: float,
+    sql: str = statements.CHOOSE_DUE,
 ) -> Tried:
     """Lock and return the first due rows of a part that may be claimed.
 
     Args:
         begin, end: positions of the part; end None = all rows that are due by now.
         cursor: read only rows behind this one.
+        sql: a statement with ``statements.DUE``, which the limits of the part replace.
     """
     alias = subscription.alias
     params: dict[str, Any] = {
@@ -86,8 +88,13 @@ def choose(
     if cursor:
         where.append(statements.AFTER_CURSOR)
         params.update(mark_time=cursor.due_at, mark_id=cursor.task_id)
-    sql = statements.CHOOSE_DUE.replace(statements.DUE, " ".join(where))
-    return try_within(alias, subscription.claiming(sql), seconds, **params)
+    sql = subscription.claiming(sql.replace(statements.DUE, " ".join(where)))
+    return try_within(alias, sql, seconds, **params)
+
+
+def cursor_at(alias: str, position: Position) -> Cursor:
+    """Return the cursor behind which all rows from this position on are read."""
+    return Cursor(_time_at(alias, position), _id_at(position))
 
 
 def _time_at(alias: str, position: Position) -> str:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django_txtasks.lifecycle import ranges
 from django_txtasks.lifecycle.buckets import paused_queues
-from django_txtasks.lifecycle.engines.portable import claim_rows
+from django_txtasks.lifecycle.engines.portable import RowsClaimed, claim_rows
 from django_txtasks.lifecycle.ranges import Position
+from django_txtasks.lifecycle.statements import CHOOSE_DUE
 from django_txtasks.lifecycle.turn import (
     Bucket,
     Candidate,
@@ -138,12 +139,17 @@ class Sweep:
         is_strict: whether priorities are strict: a task gains none with age.
 
     Attributes:
+        sql, kind: the statement of a part, and the class of its rows.
+        now: position of the database's time at which the parts end; 0 = the parts have not begun.
         buckets: all buckets, given and found.
         parts: the parts of each bucket so far.
         began: start of the sweep, by ``time.monotonic()``.
         spent: seconds that its turns have taken.
         waste: seconds that its parts have taken beyond the time of empty parts.
     """
+
+    sql = CHOOSE_DUE
+    kind: Callable[..., Any] = Candidate
 
     def __init__(
         self,
@@ -160,7 +166,7 @@ class Sweep:
         self.began = time.monotonic()
         self.spent = self.waste = 0.0
         self._known = {bucket: _joined(parts) for bucket, parts in before.items()}
-        self._now: Position = 0
+        self.now: Position = 0
         self._gaps = Gaps(subscription, self.buckets)
         self._here: SweepCursor | None = None
         self._before: SweepCursor | None = None
@@ -200,7 +206,7 @@ class Sweep:
             self.buckets.add(searched.bucket)
 
     def _begin(self) -> None:
-        self._now = ranges.now(self._subscription.alias)
+        self.now = ranges.now(self._subscription.alias)
         self._here = SweepCursor(tuple(in_order(self.buckets, self._subscription.queues)))
 
     # -- parts -------------------------------------------------------------------------------------
@@ -208,30 +214,26 @@ class Sweep:
     def _claim_part(self, here: SweepCursor, worker: uuid.UUID, so_far: TurnResult) -> TurnResult:
         width, bucket = so_far.rest.width, here.buckets[0]
         if bucket.queue_name in self._paused:
-            self._go_on(here, self._now)
+            self._go_on(here, self.now)
             return so_far
         end = here.end or self._end_of_part(here)
         rows, seconds = ranges.choose(
-            self._subscription,
-            bucket,
-            width,
-            begin=here.begin,
-            end=None if self._is_strict and end >= self._now else end,
-            cursor=here.cursor,
-            seconds=self._size.limit,
-        )
+            self._subscription, bucket, width, begin=here.begin, cursor=here.cursor,
+            end=None if self._is_strict and end >= self.now else end,
+            seconds=self._size.limit, sql=self.sql,
+        )  # fmt: skip
         self.waste += max(0.0, seconds - EMPTY_PART_SECONDS)
         if rows is None:
             self._took_too_long(here, end)
             return so_far
-        candidates = [Candidate(*row) for row in rows]
-        claimed = claim_rows(self._subscription, worker, candidates, so_far.rest)
+        candidates = [self.kind(*row) for row in rows]
+        claimed = self._take(worker, candidates, so_far.rest)
         is_filled = len(candidates) == width or claimed.is_cut_short
         if is_filled or claimed.blocked_queue is not None:
             cursor = candidates[claimed.passed - 1].cursor if claimed.passed else here.cursor
             self._here = here._replace(end=end, cursor=cursor)
         else:
-            self._size.took(seconds, here.begin, end, self._now)
+            self._size.took(seconds, here.begin, end, self.now)
             self.parts[bucket].append((end, seconds))
             self._go_on(here, end)
         scan, attempts = so_far.scan or NOTHING_SEEN, so_far.claimed + claimed.attempts
@@ -245,11 +247,14 @@ class Sweep:
             blocked_queue=claimed.blocked_queue,
         )
 
+    def _take(self, worker: uuid.UUID, candidates: Sequence[Any], rest: Capacity) -> RowsClaimed:
+        return claim_rows(self._subscription, worker, candidates, rest)
+
     def _end_of_part(self, here: SweepCursor) -> Position:
         known = self._known.get(here.buckets[0], [])
         while known and known[0] <= here.begin:
             known.pop(0)
-        end = known[0] if known else self._size.end_of(here.begin, self._now)
+        end = known[0] if known else self._size.end_of(here.begin, self.now)
         return ranges.part_end(here.begin, end)
 
     def _took_too_long(self, here: SweepCursor, end: Position) -> None:
@@ -260,7 +265,7 @@ class Sweep:
         self._size.took_too_long(here.begin, end)
 
     def _go_on(self, here: SweepCursor, end: Position) -> None:
-        if end < self._now:
+        if end < self.now:
             self._here = SweepCursor(here.buckets, begin=end)
         else:
             self._here = SweepCursor(here.buckets[1:])

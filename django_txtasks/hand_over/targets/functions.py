@@ -8,12 +8,14 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from django.db import close_old_connections, connections
 
 from django_txtasks.database.errors import text_of
+from django_txtasks.database.execute import as_uuid, is_uuid
 from django_txtasks.exceptions import Away, Refused
 from django_txtasks.hand_over.rows import Row
 from django_txtasks.hand_over.target import Answers
@@ -32,7 +34,7 @@ class FunctionTarget:
 
     Args:
         function: takes a list of ``Row``, and returns None, or ``{id: reason}`` of the rows that it has not taken.
-            A reason is text, or ``Refused`` for a row that it can never take.
+            The id may be text. A reason is text, or ``Refused`` for a row that it can never take.
     """
 
     def __init__(
@@ -105,11 +107,17 @@ def _read(said: Any, rows: Sequence[Row]) -> Answers:
     if not isinstance(left, Mapping):
         raise TypeError(f"the function returned {said!r:.200}; return None or {{id: reason}}")
     known = {row.id for row in rows}
-    if unknown := [one for one in left if one not in known]:
-        raise TypeError(f"the function returned {unknown[0]!r:.200}, which is the id of no row")
-    refused = {one: str(why) for one, why in left.items() if isinstance(why, Refused)}
-    postponed = {one: str(why) for one, why in left.items() if one not in refused}
-    return Answers(taken=known - left.keys(), postponed=postponed, refused=refused)
+    reasons = {_id_of(one, known): why for one, why in left.items()}
+    refused = {one: str(why) for one, why in reasons.items() if isinstance(why, Refused)}
+    postponed = {one: str(why) for one, why in reasons.items() if one not in refused}
+    return Answers(taken=known - reasons.keys(), postponed=postponed, refused=refused)
+
+
+def _id_of(said: Any, known: Set[uuid.UUID]) -> uuid.UUID:
+    """Return the id that the function has returned, which may be text, as JSON has it."""
+    if is_uuid(said) and (found := as_uuid(said)) in known:
+        return found
+    raise TypeError(f"the function returned {said!r:.200}, which is the id of no row")
 
 
 class _Caller:

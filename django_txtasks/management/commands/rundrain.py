@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from django_txtasks.conf import Config, get_config
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.hand_over.process import DrainProcess
 from django_txtasks.management.console import (
-    CHECKS,
+    LoopCommand,
     database_option,
     end_process,
     log_json_option,
     served,
-    show_log,
-    signals_in_background,
-    stop_signals,
 )
-from django_txtasks.management.probing import answering, liveness_at, probe_options
+from django_txtasks.management.probing import answering_until_stopped, probe_options
 from django_txtasks.worker.process.probes import LivenessOfAll
 
+EXIT_CODE_LEFT = 3
 
-class Command(BaseCommand):
-    """Exit codes: 0 stopped as told, or nothing is due with ``--batch``; 1 not started, or cut short."""
 
-    requires_system_checks = CHECKS
-    _called_from_command_line: bool  # Django sets it
+class Command(LoopCommand):
+    """Exit codes: 0 stopped as told, or nothing is due with ``--batch``; 1 not started, or cut short; 3 with
+    ``--batch``, a target could not be reached, and due tasks are left.
+    """
+
     help = (
         "Hands over the tasks of queues in TXTASKS['hand_over'] to other systems. Run one or more."
     )
@@ -41,13 +41,16 @@ class Command(BaseCommand):
             metavar="Q",
             help="Hand over this queue (may be repeated). Default: all of TXTASKS['hand_over'].",
         )
-        parser.add_argument("--batch", action="store_true", help="End when nothing is due.")
+        parser.add_argument(
+            "--batch",
+            action="store_true",
+            help=f"End when nothing is due; with {EXIT_CODE_LEFT} if a target fails and tasks are left.",
+        )
         probe_options(parser)
         database_option(parser, "Hand over the tasks")
         log_json_option(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        show_log(options["verbosity"], as_json=options["log_json"])
+    def run(self, options: dict[str, Any]) -> None:
         config = get_config()
         queues = _queues(config, options["queue"])
         aliases = served(options["databases"])
@@ -55,16 +58,14 @@ class Command(BaseCommand):
             process = DrainProcess(config, aliases, queues, until_idle=options["batch"])
         except ConfigError as error:
             raise CommandError(str(error)) from None
-        file, port = options["liveness_file"], options["probe_port"]
-        together = liveness_at(file, lambda: LivenessOfAll(process.livenesses, file))
-        with (
-            answering(port, options["probe_address"], together),
-            stop_signals(process.stop.request),
-            signals_in_background(own_process=self._called_from_command_line),
-        ):
+        make = partial(LivenessOfAll, process.livenesses)
+        with answering_until_stopped(options, make, process.stop.request) as together:
             process.run(together.turned)
         if process.stop.now and self._called_from_command_line:
             end_process(1)  # a thread that is stuck must not keep the process alive
+        if process.left:
+            reasons = "\n".join(process.left)
+            raise CommandError(f"Due tasks are left: {reasons}", returncode=EXIT_CODE_LEFT)
 
 
 def _queues(config: Config, wanted: Sequence[str] | None) -> list[str]:
