@@ -51,7 +51,7 @@ class DueSweep(Sweep):
     """A worker's sweep that reads all due rows of a queue, whatever their name, for a ``Taker``.
 
     Args:
-        priorities: the priorities of earlier rows. The sweep finds others, which takes long if they have many dead rows.
+        priorities: the priorities of earlier rows. To find others takes long if they have many dead rows.
         last: the sweep before, which knows how large a part may be.
     """
 
