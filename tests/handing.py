@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from django.db import connections
 
 
-def new_drain(queue="events", *, until_idle=False):
+def new_drain(queue="events", *, until_idle=False, alias="default"):
     """Return a drain of this queue."""
     from django_txtasks.conf import get_config
     from django_txtasks.hand_over.drain import Drain
@@ -15,9 +15,7 @@ def new_drain(queue="events", *, until_idle=False):
 
     config = get_config()
     stop = Shutdown(10, lambda: None)
-    return Drain(
-        config, "default", queue, target_of(config, queue), stop=stop, until_idle=until_idle
-    )
+    return Drain(config, alias, queue, target_of(config, queue), stop=stop, until_idle=until_idle)
 
 
 def hand_over(queue="events"):
@@ -34,9 +32,9 @@ def hand_over(queue="events"):
 
 
 @contextmanager
-def handing_over(queue="events", *, set_up=lambda drain: None):
+def handing_over(queue="events", *, alias="default", set_up=lambda drain: None):
     """A drain that runs meanwhile; ``set_up`` changes it before it begins."""
-    drain, errors = new_drain(queue), []
+    drain, errors = new_drain(queue, alias=alias), []
     set_up(drain)
     thread = threading.Thread(target=_run, args=[drain, errors], daemon=True)
     thread.start()

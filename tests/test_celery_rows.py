@@ -433,11 +433,11 @@ def test_an_event_that_fails_sends_no_task_twice(site_of_files, monkeypatch):
             run.delay("a")
     finally:
         app.conf.task_send_sent_event = False
-    app.conf.event_exchange = "../no name for a file"
+    celery_site.point(app, {"event_exchange": "../no name for a file"})
     try:
         assert hand_over() == 1
     finally:
-        app.conf.event_exchange = "celeryev"
+        celery_site.point(app, {"event_exchange": "celeryev"})
     sent = list((site_of_files.directory / "messages").iterdir())
     assert len(sent) == 1 and not Task.objects.exists()
 
