@@ -393,6 +393,8 @@ def test_a_question_links_to_the_objects_that_the_reader_may_view(person, monkey
         "About:"
         not in signed_in(User.objects.get(username="bob")).get(page(bought)).content.decode()
     )
+    clerk = signed_in(person("clerk", is_staff=True))  # staff without the permission to view orders
+    assert "About:" not in clerk.get(page(bought)).content.decode()
     monkeypatch.setattr(Purchase, "get_absolute_url", lambda one: "/own/", raising=False)
     assert in_admin in client.get(f"{ADMIN}{bought.pk}/change/").content.decode()
     assert '"/own/"' in client.get(page(bought)).content.decode()
