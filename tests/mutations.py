@@ -321,7 +321,7 @@ MUTANTS = [
            "test_hand_over.py::test_a_slow_search_from_the_head_is_not_repeated_for_each_row"),
     Mutant("hand over: a search that takes too long becomes a sweep", "hand_over/choosing.py",
            {"        self.is_swept = self.is_swept or too_long\n": ""},
-           "test_hand_over_long.py::test_a_drain_gets_past_dead_rows_that_one_statement_cannot_pass", BOTH),
+           "test_hand_over_long.py::test_a_sweep_finds_all_rows_in_their_order", BOTH),
     Mutant("hand over: a sweep goes back after a failed pass", "hand_over/choosing.py",
            {"            self.sweep.rolled_back()\n": "            pass\n"},
            "test_hand_over_long.py::test_after_a_failed_pass_a_sweep_finds_its_rows_again"),
