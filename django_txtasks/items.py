@@ -149,14 +149,14 @@ class Item(Generic[T]):
         tb: TracebackType | None,
     ) -> bool:
         of_facts, of_opener = self._tokens.pop()
-        is_ours = (
-            not self._mark and isinstance(error, Exception) and not isinstance(error, TimedOut)
-        )
-        if is_ours:
-            self.fail(error)  # type: ignore[arg-type]  # before the log lines belong to the call again
-            close_lost_sessions()
-        current.reset(of_facts)
-        running.reset(of_opener)
+        is_ours = not self._mark and isinstance(error, Exception)
+        try:
+            if is_ours:
+                self.fail(error)  # type: ignore[arg-type]  # while log lines belong to the item
+                close_lost_sessions()
+        finally:
+            current.reset(of_facts)
+            running.reset(of_opener)
         if error is None and not self._mark:
             self.finish()
         return is_ours

@@ -269,6 +269,31 @@ def test_a_stop_longer_than_the_grace_cuts_tasks_short(txtasks, workers):
 
 
 @pytest.mark.once
+def test_a_stop_longer_than_the_grace_leaves_a_call_of_many_tasks_its_outcomes(txtasks, workers):
+    txtasks(grace=0.5)
+    *done, hangs, last = enqueue_many((many.hang_at, [one]) for one in (0, 1, 2, "hang", 4))
+    process = workers("--threads=1")
+    pid_of("hang")
+    process.terminate()
+    assert process.wait(helpers.PATIENCE) == 1
+    assert [helpers.finished(one.id).attempt for one in done] == [1, 1, 1]
+    for one in (hangs, last):
+        row = helpers.row(one.id)
+        assert (row.status, row.failures, row.crashes) == (Status.PENDING, 0, 0)
+
+
+@pytest.mark.once
+def test_a_call_of_many_tasks_that_hangs_after_its_last_outcome_has_the_grace(txtasks, workers):
+    txtasks(grace=0.5)
+    handles = enqueue_many((many.hang_at, [value]) for value in (0, 1, "goodbye"))
+    process = workers("--threads=1")
+    for one in handles:
+        helpers.wait_until(lambda h=one: helpers.finished(h.id))
+    process.terminate()
+    assert process.wait(helpers.PATIENCE) == 1
+
+
+@pytest.mark.once
 def test_a_burst_of_signals_counts_once(txtasks, workers):
     txtasks(grace=30)
     process = workers()

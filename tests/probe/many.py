@@ -75,9 +75,11 @@ PLAYS: list = []
 
 @task(many=50, idempotent=True)
 def hang_at(items: list[Item]):
-    """Note each run, and hang at the value "hang" in its first attempt."""
+    """Note each run, and hang at the value "hang" in its first attempt, and after the value "goodbye"."""
     for item in items:
         with item:
             Run.objects.create(key=str(item.value), attempt=item.attempt, pid=os.getpid())
             if item.value == "hang" and item.attempt == 1:
                 time.sleep(600)
+    if items[-1].value == "goodbye":
+        time.sleep(600)
