@@ -1,7 +1,7 @@
 """A storm of people in processes of their own, who take, answer and die, beside workers that are killed.
 
     TXTASKS_TEST_PEOPLE=40 TXTASKS_TEST_QUESTIONS=300 python tests/services.py -- \
-        python tests/every_database.py -s tests/test_people_storm.py
+        python tests/every_database.py -s -o faulthandler_timeout=0 tests/test_people_storm.py
 
 runs the long one on each database, and prints its account; without it the storm is short.
 """
