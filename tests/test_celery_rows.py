@@ -343,6 +343,13 @@ def test_the_checks_find_what_cannot_work(site, txtasks):
     assert findings() == ["txtasks.E040"]
 
 
+@pytest.mark.once
+def test_wrong_settings_are_told_by_their_own_check(site, txtasks):
+    txtasks(hand_over={"nowhere": "probe.on_celery.app"})
+    assert findings() == []
+    assert "txtasks.E001" in [one.id for one in run_checks(tags=["txtasks"])]
+
+
 # -- what RabbitMQ answers ------------------------------------------------------------------------------
 
 

@@ -8,6 +8,8 @@ from weakref import WeakSet
 
 from django.core.checks import CheckMessage, Error, Warning, register
 
+from django_txtasks.exceptions import ConfigError
+
 if TYPE_CHECKING:
     from django_txtasks.contrib.celery.app import Celery
 
@@ -24,7 +26,19 @@ def add(app: Celery) -> None:
 @register("txtasks")
 def check_celery(**_: Any) -> list[CheckMessage]:
     """Check the apps that this process has made. Opens no connection."""
+    if not _settings_are_read():
+        return []  # E001 names the fault
     return [found for app in sorted(_apps, key=_name) for found in _check(app)]
+
+
+def _settings_are_read() -> bool:
+    from django_txtasks.conf import get_config
+
+    try:
+        get_config()
+    except ConfigError:
+        return False
+    return True
 
 
 def _check(app: Celery) -> Iterator[CheckMessage]:
@@ -36,7 +50,8 @@ def _check(app: Celery) -> Iterator[CheckMessage]:
         found = f"the queues {', '.join(map(repr, queues))} are" if queues else "no queue is"
         yield Error(
             f"{found.capitalize()} handed over to the Celery app {name!r}, whose tasks go to one queue.",
-            hint="Name the app in one entry of TXTASKS['hand_over']: {'celery': 'shop.celery.app'}.",
+            hint="Name the app by its path in one entry, such as TXTASKS = {'queues': [..., 'celery'], "
+            f"'hand_over': {{'celery': '{name}.celery.app'}}}}. A path that cannot be imported here is ignored.",
             id="txtasks.E040",
         )
     if app.conf.task_serializer != "json" or int(app.conf.task_protocol) != 2:
