@@ -11,6 +11,7 @@ import helpers
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
+from django.utils.dateparse import parse_datetime
 from probe import relay
 
 from django_txtasks import Refused, enqueue_many, enqueue_task, external
@@ -184,8 +185,9 @@ def test_formats_of_the_role_change_no_message(formats, txtasks, monkeypatch, is
     handles = enqueue_many([(paid, (number, 1 / 3)) for number in range(7)])
     handing.hand_over()
     bodies = [json.loads(row.body) for rows in relay.got for row in rows]
-    at = helpers.finished(handles[0].id).enqueued_at.isoformat()
-    assert [body["enqueued_at"] for body in bodies] == [at] * 7
+    at = helpers.finished(handles[0].id).enqueued_at
+    assert [parse_datetime(body["enqueued_at"]) for body in bodies] == [at] * 7
+    assert all(body["enqueued_at"].endswith("+00:00") for body in bodies)
     assert [body["args"] for body in bodies] == [[number, 1 / 3] for number in range(7)]
 
 

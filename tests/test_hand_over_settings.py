@@ -1,10 +1,10 @@
 """What the setting hand_over, calls and commands refuse, and who shows that a drain serves a queue."""
 
-import asyncio
 import pickle
 
 import helpers
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.management import CommandError, call_command
 from probe import relay, tasks
 
@@ -115,7 +115,8 @@ def test_an_external_task_is_refused_in_a_queue_of_workers():
 def test_an_external_task_is_an_enqueueable_like_others():
     first = paid.using(once="7").enqueue(7)
     assert not paid.using(once="7").enqueue(7).is_new and first.is_new
-    asyncio.run(pickle.loads(pickle.dumps(paid.using(priority=4))).aenqueue(8))  # noqa: S301
+    copy = pickle.loads(pickle.dumps(paid.using(priority=4)))  # noqa: S301
+    async_to_sync(copy.aenqueue)(8)  # in this thread, whose session ``rows`` closes
     assert sorted(Task.objects.values_list("priority", flat=True)) == [0, 4]
     with pytest.raises(TypeError, match="in another system"):
         paid(7)
