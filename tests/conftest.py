@@ -228,3 +228,20 @@ def code(monkeypatch):
         return periodic(*cron, **options)(function or tasks.note)
 
     return declare
+
+
+@pytest.fixture
+def quick_target(txtasks, monkeypatch):
+    """The function ``relay.send`` as the target of queue "events", with short pauses after a failure."""
+    from probe import relay
+
+    relay.reset()
+    monkeypatch.setattr("django_txtasks.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("django_txtasks.hand_over.drain.REST_SECONDS", 0.01)
+    txtasks(
+        queues=["default", "events"],
+        hand_over={"events": "probe.relay.send"},
+        poll_interval=0.05,
+    )
+    yield
+    relay.reset()

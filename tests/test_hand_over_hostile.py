@@ -14,24 +14,9 @@ from django_txtasks import enqueue_many, enqueue_task, external
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.models import Task
 
-pytestmark = pytest.mark.usefixtures("rows", "target")
+pytestmark = pytest.mark.usefixtures("rows", "quick_target")
 good = external("good", queue_name="events")
 bad = external("bad", queue_name="events")
-
-
-@pytest.fixture
-def target(txtasks, monkeypatch):
-    """The function ``relay.send`` as the target of queue "events"."""
-    relay.reset()
-    monkeypatch.setattr("django_txtasks.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
-    monkeypatch.setattr("django_txtasks.hand_over.drain.REST_SECONDS", 0.01)
-    txtasks(
-        queues=["default", "events"],
-        hand_over={"events": "probe.relay.send"},
-        poll_interval=0.05,
-    )
-    yield
-    relay.reset()
 
 
 def hand_over_beside(first):

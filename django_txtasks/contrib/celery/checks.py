@@ -11,6 +11,7 @@ from django.core.checks import CheckMessage, Error, Warning, register
 from django_txtasks.exceptions import ConfigError
 
 if TYPE_CHECKING:
+    from django_txtasks.conf import Config
     from django_txtasks.contrib.celery.app import Celery
 
 _apps: WeakSet[Any] = WeakSet()
@@ -26,26 +27,19 @@ def add(app: Celery) -> None:
 @register("txtasks")
 def check_celery(**_: Any) -> list[CheckMessage]:
     """Check the apps that this process has made. Opens no connection."""
-    if not _settings_are_read():
-        return []  # E001 names the fault
-    return [found for app in sorted(_apps, key=_name) for found in _check(app)]
-
-
-def _settings_are_read() -> bool:
     from django_txtasks.conf import get_config
 
     try:
-        get_config()
+        config = get_config()
     except ConfigError:
-        return False
-    return True
+        return []  # E001 names the fault
+    return [found for app in sorted(_apps, key=_name) for found in _check(app, config)]
 
 
-def _check(app: Celery) -> Iterator[CheckMessage]:
-    from django_txtasks.conf import get_config
+def _check(app: Celery, config: Config) -> Iterator[CheckMessage]:
     from django_txtasks.contrib.celery.rows import queues_of
 
-    queues, name = queues_of(app, get_config()), _name(app)
+    queues, name = queues_of(app, config), _name(app)
     if len(queues) != 1:
         found = f"the queues {', '.join(map(repr, queues))} are" if queues else "no queue is"
         yield Error(
