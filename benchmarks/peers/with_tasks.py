@@ -19,7 +19,7 @@ def set_up(app: str, backend: str, also: Sequence[str] = (), **options: Any) -> 
     Args:
         also: further apps.
     """
-    apps = [one for one in project.INSTALLED_APPS if one not in ("django_txtasks", "orders")]
+    apps = [one for one in project.INSTALLED_APPS if one.startswith("django.")]
     values = {name: value for name, value in vars(project).items() if name.isupper()}
     settings.configure(
         **{
