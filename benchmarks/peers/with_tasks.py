@@ -25,6 +25,7 @@ def set_up(app: str, backend: str, also: Sequence[str] = (), **options: Any) -> 
         **{
             **values,
             "INSTALLED_APPS": [*apps, app, *also],
+            "ROOT_URLCONF": "peers.urls",
             "DATABASES": {"default": project.database(os.environ["DATABASE_URL"])},
             "TASKS": {"default": {"BACKEND": backend, "OPTIONS": options}},
         }
