@@ -361,6 +361,19 @@ def test_the_next_question_is_found_behind_many_that_are_hidden(person, monkeypa
     assert people.take_next(ada).pk == last.pk
 
 
+def test_the_next_question_is_the_first_due_one_of_all_kinds_without_hidden_ones(person):
+    bob = person("bob", "orders.change_order")
+    hidden, last = asked(asking.approve, "a"), asked(asking.approve, "b")
+    first = asked(asking.approve_guarded)
+    for day, one in enumerate([hidden, first, last], start=1):
+        Question.objects.filter(pk=one.pk).update(
+            due_at=datetime(2030, 1, day, tzinfo=timezone.utc)
+        )
+    people.hide_for_me(hidden, bob)
+    assert [people.take_next(bob).pk for _ in range(2)] == [first.pk, last.pk]
+    assert people.take_next(bob) is None
+
+
 def test_a_note_has_the_name_of_its_author(person):
     ada, bob, question = person("ada", first_name="Ada"), person("bob"), asked()
 

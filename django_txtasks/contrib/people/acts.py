@@ -69,7 +69,7 @@ def take_next(user: Any, kind: str | None = None) -> Question | None:
     """
     alias, heads = alias_of_people(), []
     for one in kinds_for(user):
-        head = free_rows(alias, one.name).first() if kind in (None, one.name) else None
+        head = _head(alias, one, user) if kind in (None, one.name) else None
         if head is not None:
             heads.append((head.due_at, head.pk, one))
     for _due, _pk, one in sorted(heads, key=lambda head: head[:2]):
@@ -230,6 +230,16 @@ def _update(alias: str, row: Question, condition: Q, **columns: Any) -> int:
 
 def _still_open(alias: str, row: Question) -> QuerySet[Question]:
     return Question.objects.using(alias).filter(pk=row.pk, closed_at=None)
+
+
+def _head(alias: str, kind: Kind, user: Any) -> Question | None:
+    """Return the first free row of a kind for this person; another one if that is far behind."""
+    rows = free_rows(alias, kind.name)
+    first = rows.first()
+    if first is None or is_for(user, first):
+        return first
+    some = list(rows[:ROWS_PER_LOOK])
+    return next((row for row in some if is_for(user, row)), some[-1] if some else None)
 
 
 def _take_first(alias: str, kind: Kind, user: Any) -> Question | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 
 from django.http import Http404
 from django.utils.http import urlencode
@@ -64,7 +64,7 @@ def _place(text: str | None) -> Place | None:
     try:
         moment = datetime.fromisoformat(found[1]) if found else None
         if found and moment and moment.utcoffset() is not None and int(found[2]) <= MOST_KEY:
-            return Place(moment, int(found[2]))
-    except ValueError:
+            return Place(moment.astimezone(timezone.utc), int(found[2]))
+    except (ValueError, OverflowError):  # OverflowError: before the year 1 in UTC
         pass
     raise Http404("No such place in a list.")
