@@ -7,11 +7,14 @@ from contextlib import contextmanager
 import handing
 import helpers
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 from probe import relay
 
-from django_txtasks import enqueue_many, enqueue_task, external
+from django_txtasks import enqueue_many, enqueue_task, external, signals
 from django_txtasks.exceptions import ConfigError
+from django_txtasks.hand_over import passes
+from django_txtasks.lifecycle import operators
 from django_txtasks.models import Task
 
 pytestmark = pytest.mark.usefixtures("rows", "quick_target")
@@ -34,11 +37,16 @@ def hand_over_beside(first):
         FileNotFoundError("order.pdf"),
         urllib.error.HTTPError("http://shop", 422, "no such order", {}, None),
         SystemExit(3),
+        BrokenPipeError("too large"),
+        TimeoutError("no answer"),
     ],
-    ids=["file", "HTTP", "exit"],
+    ids=["file", "HTTP", "exit", "reset", "time"],
 )
 def test_an_error_of_one_row_keeps_no_other_row_back(error):
-    """Most errors of libraries for HTTP and mail are an OSError, as those of a network are."""
+    """Most errors of libraries for HTTP and mail are an OSError, as those of a network are.
+
+    A server may also end the connection, or not answer, because of one row.
+    """
     relay.answers["bad"] = error
     assert type(error).__name__ in hand_over_beside(enqueue_task(bad, 1))
 
@@ -62,9 +70,93 @@ def test_an_error_of_the_network_leaves_the_rows_as_they_are(error):
         error.__context__ = TimeoutError("timed out")
     relay.answers["good"] = error
     enqueue_many([(good, (number,)) for number in range(3)])
-    with handing.handing_over() as drain:
-        helpers.wait_until(lambda: drain._away_count >= 2)
+    drain = handing.new_drain()
+    drain._turn()
+    drain._turn()
+    assert drain._away_count == 2
     assert {(one.snoozes, str(one.errors)) for one in Task.objects.all()} == {(0, "[]")}
+
+
+def postponed(count):
+    """A row that was postponed so often, and is due."""
+    first = enqueue_task(bad, 1)
+    Task.objects.filter(pk=first.id).update(snoozes=count)
+    return first
+
+
+def test_a_row_that_breaks_the_connection_again_does_not_make_the_others_wait():
+    relay.answers["bad"] = BrokenPipeError("too large")
+    first = postponed(1)
+    enqueue_many([(good, (number,)) for number in range(3)])
+    drain = handing.new_drain()
+    assert drain._turn() == 0
+    assert (drain.handed, drain._away_count) == (3, 0)
+    left = helpers.row(first.id)
+    assert left.snoozes == 2 and "too large" in left.errors[-1]["message"]
+
+
+def test_a_target_that_is_away_is_told_once_although_rows_are_postponed():
+    """A pass that finds no row, because the only one was postponed, is no sign of the target."""
+    relay.answers["bad"] = ConnectionRefusedError("closed")
+    first = enqueue_task(bad, 1)
+    back = []
+
+    def note(**facts):
+        back.append(facts)
+
+    signals.target_back.connect(note)
+    try:
+        with handing.handing_over() as drain:
+            helpers.wait_until(lambda: helpers.row(first.id).snoozes >= 2)
+            assert not back
+            relay.answers.clear()
+            helpers.wait_until(lambda: not Task.objects.exists())
+            helpers.wait_until(lambda: drain._away_since is None)
+    finally:
+        signals.target_back.disconnect(note)
+    assert len(back) == 1
+
+
+def test_a_batch_gets_past_a_row_that_breaks_the_connection():
+    relay.answers["bad"] = BrokenPipeError("too large")
+    first = enqueue_task(bad, 1)
+    enqueue_many([(good, (number,)) for number in range(3)])
+    with pytest.raises(CommandError, match="too large") as ended:
+        call_command("rundrain", batch=True)
+    assert ended.value.returncode == 3 and helpers.row(first.id).snoozes == 1
+    Task.objects.filter(pk=first.id).update(run_after="2020-01-01 00:00Z")
+    call_command("rundrain", batch=True)
+    assert [row.id for row in Task.objects.all()] == [first.id]
+
+
+def test_a_batch_whose_only_row_was_postponed_because_the_target_is_away_ends_with_code_3():
+    relay.answers["bad"] = ConnectionRefusedError("closed")
+    postponed(5)
+    with pytest.raises(CommandError, match="closed") as ended:
+        call_command("rundrain", batch=True)
+    assert ended.value.returncode == 3 and len(relay.got) == 1
+
+
+def test_a_row_that_is_never_taken_is_dead_at_last_while_others_go():
+    relay.answers["bad"] = "too large"
+    first = postponed(passes.MOST_TRIES - 1)
+    enqueue_task(good, 1)
+    handing.hand_over()
+    dead = helpers.row(first.id)
+    assert dead.status == "dead"
+    assert dead.errors[-1]["message"] == "not taken in 1000 tries: too large"
+    operators.revive("default", [first.id])
+    handing.hand_over()
+    again = helpers.row(first.id)
+    assert (again.status, again.snoozes) == ("pending", 1)
+
+
+def test_no_row_is_dead_while_the_target_takes_none():
+    relay.answers["bad"] = "a full queue"
+    first = postponed(passes.MOST_TRIES + 7)
+    handing.hand_over()
+    left = helpers.row(first.id)
+    assert (left.status, left.snoozes) == ("pending", passes.MOST_TRIES + 8)
 
 
 def test_a_row_that_takes_too_long_keeps_no_other_row_back(monkeypatch):
@@ -77,6 +169,27 @@ def test_a_row_that_takes_too_long_keeps_no_other_row_back(monkeypatch):
 
     monkeypatch.setattr(relay, "send", send)
     assert "has not returned" in hand_over_beside(enqueue_task(bad, 1))
+
+
+def test_behind_a_call_that_does_not_return_no_rows_are_sent_that_nobody_holds(monkeypatch):
+    monkeypatch.setattr("django_txtasks.hand_over.targets.functions.CALL_SECONDS", 0.2)
+    over, sent = threading.Event(), []
+
+    def send(rows):
+        sent.extend(row.task_name for row in rows)
+        if "bad" in sent:
+            over.wait(helpers.PATIENCE)
+
+    monkeypatch.setattr(relay, "send", send)
+    enqueue_task(bad, 1)
+    again = enqueue_task(good, 1)
+    Task.objects.filter(pk=again.id).update(snoozes=1)
+    drain = handing.new_drain()
+    drain._turn()
+    assert helpers.row(again.id).snoozes == 1
+    over.set()
+    helpers.wait_until(lambda: drain._turn() is not None and drain.handed == 2)
+    assert sent == ["bad", "bad", "good"]
 
 
 def test_a_coroutine_function_is_refused_at_the_start(txtasks):

@@ -18,7 +18,7 @@ from django_txtasks import Refused, enqueue_many, enqueue_task, external
 from django_txtasks.exceptions import Away
 from django_txtasks.hand_over import passes
 from django_txtasks.hand_over.target import Answers
-from django_txtasks.models import FinishedTask, Task
+from django_txtasks.models import FinishedTask, PausedQueue, Task
 
 pytestmark = pytest.mark.usefixtures("rows", "quick_target")
 paid = external("billing.paid", queue_name="events")
@@ -66,7 +66,9 @@ def test_a_batch_ends_with_code_3_while_the_target_is_away_and_rows_are_left(txt
     assert ended.value.returncode == 3
     assert len(relay.got) == 3
     left = helpers.row(handle.id)
-    assert (left.status, left.snoozes, left.errors) == ("pending", 0, [])
+    assert (left.status, left.snoozes) == ("pending", 1)
+    assert left.errors[-1]["message"] == "the shop is closed"
+    Task.objects.update(run_after=left.enqueued_at)
     txtasks(hand_over={"events": Elsewhere(is_there=False)})
     with pytest.raises(CommandError, match="the other office is closed") as ended:
         call_command("rundrain", batch=True)
@@ -111,8 +113,24 @@ def test_a_target_that_answers_for_no_row_counts_as_away(txtasks):
     elsewhere = Elsewhere()
     txtasks(hand_over={"events": elsewhere})
     enqueue_task(paid, 1)
-    with handing.handing_over() as drain:
-        helpers.wait_until(lambda: drain._away_count >= 3)
+    drain = handing.new_drain()
+    drain._turn()
+    drain._turn()
+    assert (elsewhere.calls, drain._away_count) == (2, 2)
+    assert Task.objects.get().errors == []
+
+
+def test_answers_to_other_rows_count_for_nothing(txtasks, monkeypatch):
+    """As to a message of an earlier call that RabbitMQ returns after an alarm."""
+    elsewhere = Elsewhere()
+    txtasks(hand_over={"events": elsewhere})
+    others = [uuid.uuid4() for _ in range(3)]
+    said = Answers({others[0]}, {others[1]: "closed"}, {others[2]: "never"})
+    monkeypatch.setattr(elsewhere, "send", lambda rows, until: said)
+    enqueue_task(paid, 1)
+    drain = handing.new_drain()
+    drain._turn()
+    assert (drain.handed, drain._away_count) == (0, 1)
     assert Task.objects.get().errors == []
 
 
@@ -238,6 +256,20 @@ def test_a_database_that_became_read_only_gets_no_row_sent_again():
     assert set(numbers()) == set(range(10))
     assert max(Counter(numbers()).values()) <= 2  # whatever the number of failures
     assert sent <= 3
+
+
+def test_a_pass_without_rows_does_not_show_that_the_database_can_be_written():
+    enqueue_task(paid, 1)
+    drain = handing.new_drain()
+    with read_only():
+        drain._turn()
+        PausedQueue.objects.create(queue_name="events")
+        drain._turn()
+        PausedQueue.objects.all().delete()
+        drain._turn()
+        assert len(relay.got) == 1
+    handing.hand_over()
+    assert numbers() == [1, 1]
 
 
 # -- dead rows ----------------------------------------------------------------------------------------

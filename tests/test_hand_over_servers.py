@@ -1,7 +1,13 @@
-"""Drains behind a pooler, before an exchange that is forbidden, and on a MariaDB that cuts or refuses."""
+"""Drains behind a pooler, at a RabbitMQ that forbids, and on a MariaDB that cuts or refuses."""
 
+import base64
+import hashlib
+import json
+import tempfile
+import threading
 import uuid
 from collections import Counter
+from pathlib import Path
 
 import handing
 import helpers
@@ -9,9 +15,14 @@ import pika
 import pytest
 from django.db import connection
 from probe import relay
-from servers import PgBouncer
+from servers import PgBouncer, RabbitMQ
 
 from django_txtasks import enqueue_many, enqueue_task, external
+from django_txtasks.broker import publisher
+from django_txtasks.broker.dead_letters import DeadLetters
+from django_txtasks.broker.incoming import MessageConsumer
+from django_txtasks.conf import get_config
+from django_txtasks.intake.loop import Intake
 from django_txtasks.models import FinishedTask, Task
 
 pytestmark = pytest.mark.usefixtures("rows", "quick_target")
@@ -45,19 +56,94 @@ def test_behind_a_pooler_that_is_killed_no_row_is_lost(txtasks, monkeypatch, is_
     assert max(counted().values()) <= 1 + drain._outage._count
 
 
+RIGHTS = {"configure": ".*", "read": ".*", "write": "^(open|orders)$"}
+
+
+def user_of(name, *tags):
+    """A user for RabbitMQ's definitions, with the password "guest"."""
+    salt = b"salt"
+    digest = base64.b64encode(salt + hashlib.sha256(salt + b"guest").digest()).decode()
+    kind = "rabbit_password_hashing_sha256"
+    return {"name": name, "password_hash": digest, "hashing_algorithm": kind, "tags": tags}
+
+
+@pytest.fixture(scope="module")
+def strict():
+    """A RabbitMQ whose user "plain" may write to the exchange "open" alone; gives the URL of this user."""
+    definitions = {
+        "users": [user_of("guest", "administrator"), user_of("plain")],
+        "vhosts": [{"name": "/"}, {"name": "closed"}],
+        "permissions": [
+            {"user": "guest", "vhost": "/", "configure": ".*", "read": ".*", "write": ".*"},
+            {"user": "plain", "vhost": "/", **RIGHTS},
+        ],
+        "exchanges": [
+            {"name": name, "vhost": "/", "type": "topic", "durable": True, "auto_delete": False,
+             "internal": False, "arguments": {}}
+            for name in ("open", "forbidden")
+        ],
+        "queues": [
+            {"name": "orders", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
+        ],
+        "bindings": [
+            {"source": name, "vhost": "/", "destination": "orders", "destination_type": "queue",
+             "routing_key": "#", "arguments": {}}
+            for name in ("open", "forbidden")
+        ],
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        place.chmod(0o755)  # the server may be somebody else
+        (place / "definitions.json").write_text(json.dumps(definitions))
+        with RabbitMQ(load_definitions=str(place / "definitions.json")) as server:
+            yield server.url.replace("guest:", "plain:", 1)
+            publisher.close_all()
+
+
 @pytest.mark.once
-def test_an_exchange_to_which_the_user_may_not_write_makes_no_row_dead(broker, txtasks):
-    """RabbitMQ gives the same answer for an internal exchange as for a user without the permission."""
-    name = f"test-{uuid.uuid4().hex[:8]}"
-    with pika.BlockingConnection(pika.URLParameters(broker)) as amqp:
+def test_an_exchange_to_which_the_user_may_not_write_makes_no_row_dead(strict, txtasks):
+    txtasks(
+        broker_url=strict,
+        queues=["default", "events", "others"],
+        hand_over={"events": "exchange:forbidden", "others": "exchange:open"},
+    )
+    enqueue_many([(paid, (number,)) for number in range(3)])
+    enqueue_task(external("billing.other", queue_name="others"), 1)
+    assert handing.hand_over().handed == 0
+    reasons = [row.errors[-1]["message"] for row in Task.objects.filter(queue_name="events")]
+    assert len(reasons) == 3 and all(one.startswith("403 ACCESS_REFUSED") for one in reasons)
+    assert handing.hand_over("others").handed == 1
+
+
+@pytest.mark.once
+def test_a_host_of_rabbitmq_that_the_user_may_not_enter_is_away(strict, txtasks):
+    txtasks(broker_url=strict.replace("/%2F", "/closed"), hand_over={"events": "exchange:open"})
+    handle = enqueue_task(paid, 1)
+    drain = handing.new_drain()
+    drain._turn()
+    drain._turn()
+    assert drain._away_count == 2 and helpers.row(handle.id).errors == []
+    drain._target.close()
+
+
+@pytest.mark.once
+def test_refused_messages_that_the_user_may_not_send_away_stay(strict, txtasks):
+    txtasks(broker_url=strict)
+    with pika.BlockingConnection(pika.URLParameters(strict)) as amqp:
+        properties = pika.BasicProperties(message_id="one")
         channel = amqp.channel()
-        channel.exchange_declare(name, "topic", internal=True)
-        txtasks(hand_over={"events": f"exchange:{name}"})
-        enqueue_many([(paid, (number,)) for number in range(3)])
-        handing.hand_over()
-        reasons = [row.errors[-1]["message"] for row in Task.objects.filter(status="pending")]
-        assert len(reasons) == 3 and all(one.startswith("403 ACCESS_REFUSED") for one in reasons)
-        channel.exchange_delete(name)
+        channel.queue_purge("orders")
+        channel.basic_publish("open", "order", b"no JSON", properties)
+    letters = DeadLetters("orders", "forbidden")
+    source = MessageConsumer(get_config(), "orders", 10, letters, lambda: None)
+    intake = Intake(get_config(), "default", source, letters)
+    stop = threading.Event()
+    with helpers.second_session(lambda: intake.run(stop.wait)):
+        helpers.wait_until(lambda: intake._unsent)
+        assert len(intake._refused) == 1
+        stop.set()
+    with pika.BlockingConnection(pika.URLParameters(strict)) as amqp:
+        helpers.wait_until(lambda: amqp.channel().basic_get("orders")[0])
 
 
 def test_a_session_that_waits_too_long_is_replaced_and_no_row_arrives_twice(txtasks):

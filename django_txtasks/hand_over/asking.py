@@ -11,7 +11,9 @@ from django_txtasks.hand_over.rows import Row
 from django_txtasks.hand_over.target import Answers, Target
 
 
-def ask(target: Target, rows: Sequence[Row], until: float, *, ordered: bool) -> Answers:
+def ask(
+    target: Target, rows: Sequence[Row], until: float, *, ordered: bool, blames: bool = False
+) -> Answers:
     """Send rows to the target until that time by ``time.monotonic()``, and return its answers.
 
     If one row breaks the call, so that the answers to the others are unknown, the rows without an answer are sent
@@ -19,17 +21,39 @@ def ask(target: Target, rows: Sequence[Row], until: float, *, ordered: bool) -> 
 
     Rows that were postponed before have a call of their own, after the others. If it breaks again, no other row
     arrives twice.
+
+    One row alone may end the connection, or get no answer, although the target takes other rows. Such a row must
+    not keep all others back, so it is postponed: see ``_postpone_suspects``.
+
+    Args:
+        blames: several calls in a row have not reached the target.
     """
     if ordered:
         return _in_order(rows, _answers(target, rows, until, ordered=True))
     answers = Answers()
     for is_again in (False, True):
         some = [row for row in rows if bool(row.snoozes) is is_again]
-        if some and not answers.away:
-            answers.add(_answers(target, some, until, ordered=False))
+        if some and not answers.away and time.monotonic() < until:
+            found = _answers(target, some, until, ordered=False)
+            is_there = is_again and bool(answers.taken)
+            if found.away and (is_there or (len(rows) == 1 and (is_again or blames))):
+                _postpone_suspects(some, found, is_there=is_there)
+            answers.add(found)
     if not (answers.known or answers.away):
         answers.away = "it has answered for no row"
     return answers
+
+
+def _postpone_suspects(rows: Sequence[Row], answers: Answers, *, is_there: bool) -> None:
+    """Postpone rows without an answer, because one of them may be the reason.
+
+    Args:
+        is_there: the target has just taken other rows, so it can be reached.
+    """
+    known = answers.known
+    answers.postponed.update({row.id: answers.away for row in rows if row.id not in known})
+    if is_there:
+        answers.away = ""
 
 
 def _answers(target: Target, rows: Sequence[Row], until: float, *, ordered: bool) -> Answers:
@@ -74,7 +98,7 @@ def _in_order(rows: Sequence[Row], answers: Answers) -> Answers:
 
 def _send(target: Target, rows: Sequence[Row], until: float) -> Answers:
     try:
-        return target.send(rows, until)
+        answers = target.send(rows, until)
     except Away as error:
         return Answers(away=str(error))
     except Refused as error:
@@ -83,3 +107,4 @@ def _send(target: Target, rows: Sequence[Row], until: float) -> Answers:
         return Answers(refused={rows[0].id: str(error)})
     except Exception as error:  # an error of the target must not end the drain
         return Answers(broken=text_of(error))
+    return answers.about({row.id for row in rows})

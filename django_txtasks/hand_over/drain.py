@@ -38,7 +38,8 @@ TELL_EVERY_SECONDS = 60.0
 DATABASE_SECONDS = 5.0
 """Longest pause after a failure of the database."""
 TRIES = 3
-"""Number of tries in a row after which a drain that ends when nothing is due gives its target up."""
+"""Number of tries in a row after which a drain postpones the one row that it has tried, because the row may be the
+reason. A drain that ends when nothing is due then gives its target up."""
 
 
 class Drain:
@@ -77,7 +78,8 @@ class Drain:
         self._outage = Outage(alias, lambda: f"Drain of queue {queue}")
         self._size, self._failures = MOST_ROWS, 0
         self._away_since: float | None = None
-        self._away_count, self._told_at = 0, float("-inf")
+        self._away_count, self._postponed = 0, _PostponedRows(queue)
+        self._unheard = ""  # why the last rows that were sent had no answer
         self.handed = 0
         self.left = ""
 
@@ -103,7 +105,7 @@ class Drain:
         except Away as error:
             return self._is_away(str(error))
         try:
-            passed = self._passes.take(self._size, writes_first=bool(self._failures))
+            passed = self._passes.take(self._size, blames=self._away_count >= TRIES - 1)
         except (DatabaseError, InterfaceError) as error:
             return self._has_failed(error)
         self._failures = 0
@@ -120,16 +122,22 @@ class Drain:
             signals.tasks_handed.emit(
                 count=len(answers.taken), queue=self.queue, seconds=passed.seconds
             )
-        if answers.postponed:
-            self._tell_postponed(answers.postponed)
+        if passed.rows:
+            self._unheard = answers.away
         if answers.away:
             return self._is_away(answers.away)
-        self._is_back()
+        if answers.postponed:
+            self._postponed.tell(answers.postponed)
+        if not self._unheard:
+            self._is_back()
         if passed.rows:
             return 0.0 if answers.taken or answers.refused else REST_SECONDS
         if not passed.is_all:
             return 0.0
-        return None if self._until_idle else self._config.poll_interval.total_seconds()
+        if not self._until_idle:
+            return self._config.poll_interval.total_seconds()
+        self.left = self._unheard
+        return None
 
     def _adapt(self, passed: Passed) -> None:
         if passed.seconds > SLOW_SECONDS:
@@ -142,7 +150,7 @@ class Drain:
         self._away_count += 1
         self._size = LEAST_ROWS
         if self._until_idle and self._away_count >= TRIES:
-            self.left = reason if self._passes.has_due_rows() else ""
+            self.left = reason if self._unheard or self._passes.has_due_rows() else ""
             return None
         delay = _delay(self._away_count, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
         is_news = self._away_since is None
@@ -174,7 +182,15 @@ class Drain:
             sessions.close(connections[self.alias])
         return delay
 
-    def _tell_postponed(self, postponed: Mapping[uuid.UUID, str]) -> None:
+
+class _PostponedRows:
+    """Reports postponed rows, with a warning once in ``TELL_EVERY_SECONDS``."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue, self._told_at = queue, float("-inf")
+
+    def tell(self, postponed: Mapping[uuid.UUID, str]) -> None:
+        """Report these rows, with the reason of one of them."""
         now = time.monotonic()
         is_news = now >= self._told_at + TELL_EVERY_SECONDS
         self._told_at = now if is_news else self._told_at
@@ -182,7 +198,7 @@ class Drain:
         signals.tasks_postponed.emit(
             level=logging.WARNING if is_news else logging.DEBUG,
             count=len(postponed),
-            queue=self.queue,
+            queue=self._queue,
             task_id=task_id,
             error=reason,
         )

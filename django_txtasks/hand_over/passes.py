@@ -31,6 +31,10 @@ SESSION_LIMIT = timedelta(seconds=15)
 """Time after which the server ends the session of a drain that is frozen inside a pass, and so frees its rows."""
 WRITE_SECONDS = 10.0
 """Longest time to repeat the write of a pass on SQLite, while another process writes."""
+MOST_TRIES = 1000
+"""Number of tries, about 17 hours, after which a row that was always postponed is dead, while other rows went."""
+LATELY_SECONDS = 3600.0
+"""Time for which a row that went shows that the target takes rows: far less than that of ``MOST_TRIES``."""
 
 
 class Passed(NamedTuple):
@@ -60,12 +64,16 @@ class Passes:
         self._config, self._alias, self._queue, self._target = config, alias, queue, target
         self._is_ordered = config.hand_over[queue].ordered
         self._place = Place(config.poll_interval.total_seconds(), is_ordered=self._is_ordered)
+        self._writes_first = False
+        self._took_at = float("-inf")
 
-    def take(self, limit: int, *, writes_first: bool = False) -> Passed:
+    def take(self, limit: int, *, blames: bool = False) -> Passed:
         """Hand over at most ``limit`` rows.
 
+        After a failure, show that the database can be written before rows are sent.
+
         Args:
-            writes_first: show that the database can be written before rows are sent.
+            blames: see ``ask``.
 
         Raises:
             DatabaseError, InterfaceError: nothing is written. Rows that were sent are sent again.
@@ -74,10 +82,12 @@ class Passes:
         sessions.dedicate(self._alias, SESSION_LIMIT)
         take = self._without_locks if self._is_on_sqlite else self._with_locks
         try:
-            rows, answers, is_all = take(limit, writes_first)
+            rows, answers, is_all = take(limit, blames)
         except (DatabaseError, InterfaceError) as error:
             self._place.go_back(too_long=is_timeout(error))
+            self._writes_first = True
             raise
+        self._writes_first = self._writes_first and not rows  # without rows, nothing was written
         if len(answers.known) < len(rows):  # otherwise the next pass would find none of them
             self._place.go_back()
         return Passed(len(rows), answers, is_all, time.monotonic() - began)
@@ -86,12 +96,12 @@ class Passes:
     def _is_on_sqlite(self) -> bool:
         return connections[self._alias].vendor == "sqlite"
 
-    def _with_locks(self, limit: int, writes_first: bool) -> tuple[Sequence[Row], Answers, bool]:
+    def _with_locks(self, limit: int, blames: bool) -> tuple[Sequence[Row], Answers, bool]:
         with self._transaction():
             rows, is_all = choose(self._alias, self._queue, limit, self._place)
-            if writes_first:
+            if self._writes_first:
                 self._touch(rows)
-            answers = self._send(rows, time.monotonic() + SEND_SECONDS)
+            answers = self._send(rows, time.monotonic() + SEND_SECONDS, blames)
             follow_ups = self._write(rows, answers)
         self._tell(rows, answers, follow_ups)
         return rows, answers, is_all
@@ -104,14 +114,14 @@ class Passes:
         except (DatabaseError, InterfaceError):
             return True
 
-    def _without_locks(self, limit: int, writes_first: bool) -> tuple[Sequence[Row], Answers, bool]:
+    def _without_locks(self, limit: int, blames: bool) -> tuple[Sequence[Row], Answers, bool]:
         """Make a pass on SQLite, whose only lock would keep the whole site from writing while rows are sent."""
         until = time.monotonic() + SEND_SECONDS
         rows, is_all = choose(self._alias, self._queue, limit, self._place)
-        if writes_first:
+        if self._writes_first:
             with self._transaction():
                 self._touch(rows)
-        answers = self._send(rows, until)
+        answers = self._send(rows, until, blames)
         while True:
             try:
                 with self._transaction():
@@ -133,13 +143,28 @@ class Passes:
         if ids := [row.id for row in rows]:
             execute(self._alias, statements.TOUCH, ids=ids)
 
-    def _send(self, rows: Sequence[Row], until: float) -> Answers:
+    def _send(self, rows: Sequence[Row], until: float, blames: bool) -> Answers:
         """Send the rows that were never sent before; the others are refused, as a worker refuses them."""
         ended = {row.id: str(AlreadyRun()) for row in rows if row.has_ended}
         new = [row for row in rows if row.id not in ended] if ended else rows
-        answers = ask(self._target, new, until, ordered=self._is_ordered) if new else Answers()
+        answers = Answers()
+        if new:
+            answers = ask(self._target, new, until, ordered=self._is_ordered, blames=blames)
+        self._give_up(new, answers)
         answers.refused.update(ended)
         return answers
+
+    def _give_up(self, rows: Sequence[Row], answers: Answers) -> None:
+        """Refuse rows that were postponed too often, if the target has taken other rows lately."""
+        now = time.monotonic()
+        if answers.taken:
+            self._took_at = now
+        if now - self._took_at > LATELY_SECONDS:
+            return
+        for row in rows:
+            if row.snoozes + 1 >= MOST_TRIES and row.id in answers.postponed:
+                reason = answers.postponed.pop(row.id)
+                answers.refused[row.id] = f"not taken in {row.snoozes + 1} tries: {reason}"
 
     def _write(self, rows: Sequence[Row], answers: Answers) -> FollowUps:
         by_id = {row.id: row for row in rows}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -38,6 +38,14 @@ class Answers:
         self.postponed |= other.postponed
         self.refused |= other.refused
         self.broken, self.away = other.broken, other.away
+
+    def about(self, ids: Set[uuid.UUID]) -> Answers:
+        """Leave out answers to other rows, such as the rows of an earlier call; return itself."""
+        self.taken &= ids
+        for told in (self.postponed, self.refused):
+            for other in told.keys() - ids:
+                del told[other]
+        return self
 
     @property
     def known(self) -> set[uuid.UUID]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import errno
-import queue
 import socket
 import ssl
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from django.db import close_old_connections, connections
-
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.execute import as_uuid, is_uuid
-from django_txtasks.exceptions import Away, Refused
+from django_txtasks.exceptions import Refused
 from django_txtasks.hand_over.rows import Row
 from django_txtasks.hand_over.target import Answers
+from django_txtasks.hand_over.targets.calling import Caller
 
 CALL_SECONDS = 10.0
 """Longest time of one call. The rows are locked meanwhile."""
@@ -40,29 +37,17 @@ class FunctionTarget:
     def __init__(
         self, function: Callable[[list[Row]], Any], name: str, *, ordered: bool = False
     ) -> None:
-        self._function, self._name, self.ordered = function, name, ordered
-        self._caller: _Caller | None = None
+        self._caller, self.ordered = Caller(function, name), ordered
 
     def look_after(self) -> None:
-        """Refuse to call the function while an earlier call has not returned.
-
-        Raises:
-            Away: it has not.
-        """
-        if self._caller is not None and self._caller.is_busy:
-            raise Away(f"the call of its function has not returned after {CALL_SECONDS:g} s")
+        """Refuse to call the function while an earlier call has not returned; see ``Target``."""
+        self._caller.look_after()
 
     def send(self, rows: Sequence[Row], until: float) -> Answers:
         """Call the function with these rows; see ``Target``."""
-        if self._caller is None:
-            self._caller = _Caller(self._function, f"txtasks-hand-over-{self._name}")
         seconds = min(CALL_SECONDS, until - time.monotonic())
         try:
-            said = self._caller.call(list(rows), seconds)
-        except (
-            _TooSlow
-        ) as error:  # if one row alone takes too long, the others must not wait for it
-            return Answers(broken=str(error)) if len(rows) == 1 else Answers(away=str(error))
+            said = self._caller.call(list(rows), seconds=seconds)
         except Exception as error:
             if _is_of_network(error):
                 return Answers(away=text_of(error))
@@ -71,13 +56,7 @@ class FunctionTarget:
 
     def close(self) -> None:
         """End the thread, without waiting for a call that has not returned."""
-        caller, self._caller = self._caller, None
-        if caller is not None:
-            caller.end()
-
-
-class _TooSlow(Exception):
-    """The function has not returned in time."""
+        self._caller.end()
 
 
 def _is_of_network(error: BaseException) -> bool:
@@ -118,54 +97,3 @@ def _id_of(said: Any, known: Set[uuid.UUID]) -> uuid.UUID:
     if is_uuid(said) and (found := as_uuid(said)) in known:
         return found
     raise TypeError(f"the function returned {said!r:.200}, which is the id of no row")
-
-
-class _Caller:
-    """A thread that calls the function. It may be stuck in it, and then keeps no process from ending."""
-
-    def __init__(self, function: Callable[[list[Row]], Any], name: str) -> None:
-        self._function = function
-        self._asked: queue.SimpleQueue[tuple[list[Row], queue.SimpleQueue[Any]] | None] = (
-            queue.SimpleQueue()
-        )
-        self.is_busy = False
-        threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def call(self, rows: list[Row], seconds: float) -> Any:
-        """Return the value of the function, or raise its error.
-
-        Raises:
-            _TooSlow: it has not returned in time.
-        """
-        answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.is_busy = True
-        self._asked.put((rows, answer))
-        try:
-            said, error = answer.get(timeout=max(0.0, seconds))
-        except queue.Empty:
-            raise _TooSlow(f"its function has not returned within {seconds:.1f} s") from None
-        if error is not None and not isinstance(error, Exception):  # it must not end the drain
-            raise RuntimeError(f"the function raised {text_of(error)}") from error
-        if error is not None:
-            raise error
-        return said
-
-    def end(self) -> None:
-        """Let the thread end after its present call."""
-        self._asked.put(None)
-
-    def _run(self) -> None:
-        while (asked := self._asked.get()) is not None:
-            rows, answer = asked
-            close_old_connections()
-            result: tuple[Any, BaseException | None]
-            try:
-                result = self._function(rows), None
-            except BaseException as error:
-                result = (
-                    None,
-                    error,
-                )  # also SystemExit: without this thread nothing would go
-            self.is_busy = False
-            answer.put(result)
-        connections.close_all()
