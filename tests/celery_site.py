@@ -9,6 +9,7 @@ import sys
 import threading
 import uuid
 import zlib
+from contextlib import contextmanager
 from pathlib import Path
 
 import helpers
@@ -88,6 +89,20 @@ class CelerySite:
             print((self.directory / "worker.log").read_text())
         if self.broker == "rabbitmq":
             helpers.delete_queues(helpers.url_of("AMQP"), [self.queue])
+
+
+@contextmanager
+def here(broker, directory):
+    """This process as a site, without a worker, and with a queue or a directory of its own as broker."""
+    from probe.on_celery import app
+
+    found = CelerySite(broker, directory)
+    point(app, found.configuration)
+    try:
+        yield found
+    finally:
+        point(app, found.configuration)  # which a test may have changed
+        found.end()
 
 
 SETTINGS = {

@@ -5,7 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
 
 from pika import frame, spec
 
@@ -116,6 +119,14 @@ class Alarm(Proxy):
         for pair, parts in self.held.items():
             pair.client.sendall(UNBLOCKED)
             pair.server.sendall(b"".join(parts))
+
+
+@contextmanager
+def before(url: str, kind: type[Proxy] = Proxy) -> Iterator[tuple[Any, str]]:
+    """Put a proxy before the server of this URL. Gives the proxy, and the URL that leads through it."""
+    server = urlsplit(url)
+    with kind(str(server.hostname), int(server.port or 0)) as proxy:
+        yield proxy, url.replace(f":{server.port}/", f":{proxy.port}/")
 
 
 PUBLISH = b"\x00\x3c\x00\x28"

@@ -19,7 +19,7 @@ import services
 import trustme
 from django.db import transaction
 from probe import tasks
-from proxy import Proxy
+from proxy import Proxy, before
 from servers import free_port
 
 from django_txtasks import broker as broker_room
@@ -204,13 +204,12 @@ def test_a_full_worker_leaves_hints_to_those_with_room(hints_only):
 
 @pytest.mark.once
 def test_a_worker_hears_again_after_its_connection_was_cut(broker, txtasks):
-    url = pika.URLParameters(broker)
-    with Proxy(url.host, url.port) as proxy:
-        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"), poll_interval=NEVER)
+    with before(broker) as (proxy, url):
+        txtasks(broker_url=url, poll_interval=NEVER)
         with helpers.working() as worker:
-            before = worker.inbox.source.generation
+            first = worker.inbox.source.generation
             proxy.cut_all()
-            helpers.wait_until(lambda: worker.inbox.source.generation > before)
+            helpers.wait_until(lambda: worker.inbox.source.generation > first)
             tasks.note.enqueue("heard")
             helpers.wait_until(lambda: helpers.runs("heard"))
         publisher.close_all()

@@ -44,13 +44,10 @@ def site(with_worker, rows, txtasks):
 
 @pytest.fixture
 def site_of_files(rows, txtasks, tmp_path):
-    """A site whose broker is a directory. Its worker does not run yet: it may read half a file of a message."""
+    """Its worker does not run yet: it may read half a file of a message."""
     txtasks(**celery_site.SETTINGS)
-    found = celery_site.CelerySite("filesystem", tmp_path)
-    celery_site.point(app, found.configuration)
-    yield found
-    celery_site.let_go(app)
-    found.end()
+    with celery_site.here("filesystem", tmp_path) as found:
+        yield found
 
 
 def hand_over():

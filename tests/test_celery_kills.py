@@ -37,11 +37,8 @@ LONGEST_LIFE_SECONDS = 1.0
 @pytest.fixture
 def site(rows, txtasks, tmp_path):
     txtasks(**celery_site.SETTINGS)
-    found = celery_site.CelerySite("rabbitmq", tmp_path)
-    celery_site.point(on_celery.app, found.configuration)
-    yield found
-    celery_site.let_go(on_celery.app)
-    found.end()
+    with celery_site.here("rabbitmq", tmp_path) as found:
+        yield found
 
 
 def keys():

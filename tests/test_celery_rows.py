@@ -19,7 +19,7 @@ from celery.backends.base import DisabledBackend
 from kombu import Queue
 from probe import on_celery
 from probe.models import Run
-from proxy import Alarm, SilentProxy
+from proxy import Alarm, SilentProxy, before
 
 from django_txtasks import external
 from django_txtasks.exceptions import Away, InvalidArguments, InvalidOption
@@ -33,14 +33,9 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def site(rows, txtasks, tmp_path):
-    """This process as a site, with a queue of RabbitMQ of its own."""
     txtasks(**celery_site.SETTINGS)
-    found = celery_site.CelerySite("rabbitmq", tmp_path)
-    celery_site.point(app, found.configuration)
-    yield found
-    celery_site.let_go(app)
-    celery_site.point(app, found.configuration)
-    found.end()
+    with celery_site.here("rabbitmq", tmp_path) as found:
+        yield found
 
 
 @pytest.fixture
@@ -112,6 +107,22 @@ def test_the_signals_of_celery_change_the_message_of_a_row(site, amqp):
         signals.before_task_publish.disconnect(trace)
     hand_over()
     assert got(amqp, site.queue)[0].headers["trace"] == "7"
+
+
+def test_a_receiver_of_a_signal_leaves_the_session_of_the_drain_alone(site, amqp):
+    """A row without a message gets one in the drain. A failed statement would end the drain's transaction."""
+
+    def fail(**_):
+        helpers.execute("SELECT no_such_column FROM txtasks_task")
+
+    with transaction.atomic():
+        run.delay("a")
+    external(run.name, queue_name="celery").enqueue("b")
+    signals.before_task_publish.connect(fail)
+    try:
+        assert hand_over() == 2
+    finally:
+        signals.before_task_publish.disconnect(fail)
 
 
 def test_the_event_of_a_task_comes_with_its_message(site, amqp):
@@ -374,13 +385,9 @@ def test_a_message_for_which_amqp_has_no_form_is_dead_and_the_others_go(site):
 
 @pytest.fixture
 def site_of_files(rows, txtasks, tmp_path):
-    """A site whose broker is a directory, without a worker."""
     txtasks(**celery_site.SETTINGS)
-    found = celery_site.CelerySite("filesystem", tmp_path)
-    celery_site.point(app, found.configuration)
-    yield found
-    celery_site.let_go(app)
-    found.end()
+    with celery_site.here("filesystem", tmp_path) as found:
+        yield found
 
 
 def reasons():
@@ -491,11 +498,9 @@ def test_a_queue_that_this_process_does_not_know_stops_no_other_row(site):
 
 
 def test_an_alarm_of_the_broker_gets_a_row_once_more_at_most(site):
-    url = pika.URLParameters(helpers.url_of("AMQP"))
     run.delay("first")  # declares the queue
-    with Alarm(url.host, url.port) as proxy:
-        address = app.conf.broker_url.replace(f":{url.port}/", f":{proxy.port}/")
-        celery_site.point(app, {**site.configuration, "broker_url": address})
+    with before(app.conf.broker_url, Alarm) as (proxy, url):
+        celery_site.point(app, {**site.configuration, "broker_url": url})
         with transaction.atomic():
             run.delay("a")
         target = app.txtasks_target("celery", ordered=False)
@@ -515,10 +520,8 @@ def test_an_alarm_of_the_broker_gets_a_row_once_more_at_most(site):
 
 def test_a_broker_that_does_not_answer_to_a_declaration_is_away(site, monkeypatch):
     monkeypatch.setattr("django_txtasks.contrib.celery.target.CONFIRM_SECONDS", 0.2)
-    url = pika.URLParameters(helpers.url_of("AMQP"))
-    with SilentProxy(url.host, url.port) as proxy:
-        address = app.conf.broker_url.replace(f":{url.port}/", f":{proxy.port}/")
-        celery_site.point(app, {**site.configuration, "broker_url": address})
+    with before(app.conf.broker_url, SilentProxy) as (proxy, url):
+        celery_site.point(app, {**site.configuration, "broker_url": url})
         with transaction.atomic():
             run.delay("a")
         target = app.txtasks_target("celery", ordered=False)
@@ -535,10 +538,8 @@ def test_a_broker_that_does_not_answer_to_a_declaration_is_away(site, monkeypatc
 
 def test_a_broker_that_does_not_answer_when_a_channel_is_opened_is_away(site, monkeypatch):
     monkeypatch.setattr("django_txtasks.contrib.celery.amqp.OPEN_SECONDS", 0.2)
-    url = pika.URLParameters(helpers.url_of("AMQP"))
-    with SilentProxy(url.host, url.port) as proxy:
-        address = app.conf.broker_url.replace(f":{url.port}/", f":{proxy.port}/")
-        celery_site.point(app, {**site.configuration, "broker_url": address})
+    with before(app.conf.broker_url, SilentProxy) as (proxy, url):
+        celery_site.point(app, {**site.configuration, "broker_url": url})
         target = app.txtasks_target("celery", ordered=False)
         sender = target._open()
         proxy.is_silent = True

@@ -9,7 +9,7 @@ import helpers
 import pika
 import pytest
 from django.db import transaction
-from proxy import Alarm, Proxy, SilentProxy
+from proxy import Alarm, SilentProxy, before
 
 from django_txtasks import enqueue_many, enqueue_task, external
 from django_txtasks.hand_over.targets import exchanges
@@ -190,15 +190,15 @@ def test_headers_of_a_tracer_travel_along(broker, exchange):
 
 
 def test_a_broker_that_is_away_keeps_all_rows_untouched(broker, exchange, txtasks, told):
-    url = pika.URLParameters(broker)
-    with Proxy(url.host, url.port) as proxy:
-        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+    with before(broker) as (proxy, url):
+        txtasks(broker_url=url)
         proxy.move("127.0.0.1", 1)  # where nothing listens
         enqueue_many([(good, (number,)) for number in range(10)])
         with handing.handing_over() as drain:
             helpers.wait_until(lambda: drain._away_count >= 3)
             assert {(one.snoozes, str(one.errors)) for one in Task.objects.all()} == {(0, "[]")}
-            proxy.move(url.host, url.port)
+            home = pika.URLParameters(broker)
+            proxy.move(home.host, home.port)
             helpers.wait_until(lambda: not Task.objects.exists())
     assert len(arrived(broker, exchange)) == 10
 
@@ -208,9 +208,8 @@ def test_an_alarm_of_the_broker_gets_each_row_once_more_at_most(
 ):
     """It keeps what it was sent, and takes it after the alarm: also that of connections that are gone."""
     monkeypatch.setattr("django_txtasks.hand_over.drain.LONGEST_DELAY_SECONDS", 0.01)
-    url = pika.URLParameters(broker)
-    with Alarm(url.host, url.port) as proxy:
-        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+    with before(broker, Alarm) as (proxy, url):
+        txtasks(broker_url=url)
         with handing.handing_over() as drain:
             enqueue_task(good, 1)
             helpers.wait_until(lambda: drain.handed == 1)
@@ -226,10 +225,9 @@ def test_an_alarm_of_the_broker_gets_each_row_once_more_at_most(
 
 
 def test_a_drain_ends_during_an_alarm_of_the_broker(broker, exchange, txtasks):
-    url = pika.URLParameters(broker)
-    with Alarm(url.host, url.port) as proxy:
+    with before(broker, Alarm) as (proxy, url):
         proxy.is_on = True
-        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+        txtasks(broker_url=url)
         with handing.handing_over() as drain:
             enqueue_task(good, 1)
             helpers.wait_until(lambda: drain._away_count >= 2)
@@ -250,9 +248,8 @@ def test_a_message_that_ends_the_connection_is_postponed_alone(broker, exchange)
 
 
 def test_a_connection_that_is_cut_between_passes_is_opened_again(broker, exchange, txtasks):
-    url = pika.URLParameters(broker)
-    with Proxy(url.host, url.port) as proxy:
-        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+    with before(broker) as (proxy, url):
+        txtasks(broker_url=url)
         with handing.handing_over() as drain:
             for number in range(3):
                 enqueue_task(good, number)
@@ -263,9 +260,8 @@ def test_a_connection_that_is_cut_between_passes_is_opened_again(broker, exchang
 
 
 def test_a_lost_answer_sends_the_rows_again(broker, exchange, txtasks):
-    url = pika.URLParameters(broker)
-    with Proxy(url.host, url.port) as proxy:
-        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+    with before(broker) as (proxy, url):
+        txtasks(broker_url=url)
         handles = [enqueue_task(good, number) for number in range(5)]
         proxy.cut_when(lambda data: b'"task":"good"' in data, delivered=True)
         with handing.handing_over():
@@ -278,9 +274,8 @@ def test_a_lost_answer_sends_the_rows_again(broker, exchange, txtasks):
 
 def test_a_broker_that_confirms_nothing_lets_the_rows_wait(broker, exchange, txtasks, monkeypatch):
     monkeypatch.setattr(exchanges, "CONFIRM_SECONDS", 0.2)
-    url = pika.URLParameters(broker)
-    with SilentProxy(url.host, url.port) as proxy:
-        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+    with before(broker, SilentProxy) as (proxy, url):
+        txtasks(broker_url=url)
         with handing.handing_over() as drain:
             enqueue_task(good, 1)
             helpers.wait_until(lambda: drain.handed == 1)

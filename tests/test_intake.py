@@ -12,9 +12,9 @@ import helpers
 import pika
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from probe import tasks
-from proxy import Alarm
+from proxy import Alarm, before
 from servers import free_port
 
 from django_txtasks import signals, task
@@ -381,9 +381,8 @@ def test_refused_messages_stay_until_somebody_gets_them(queue, exchange, unsent)
 
 def test_an_alarm_of_the_broker_leaves_one_copy_of_a_refused_message(queue, broker, txtasks):
     """It takes what it was sent after the alarm, also that of connections that are gone."""
-    url = pika.URLParameters(broker)
-    with Alarm(url.host, url.port) as proxy:
-        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+    with before(broker, Alarm) as (proxy, url):
+        txtasks(broker_url=url)
         with taking(queue) as intake:
             helpers.wait_until(lambda: intake._source.connected)
             proxy.is_on = True
@@ -400,9 +399,8 @@ def test_an_alarm_of_the_broker_leaves_one_copy_of_a_refused_message(queue, brok
 
 
 def test_an_intake_ends_during_an_alarm_of_the_broker(queue, broker, txtasks):
-    url = pika.URLParameters(broker)
-    with Alarm(url.host, url.port) as proxy:
-        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+    with before(broker, Alarm) as (proxy, url):
+        txtasks(broker_url=url)
         with taking(queue) as intake:
             helpers.wait_until(lambda: intake._source.connected)
             proxy.is_on = True
@@ -538,6 +536,24 @@ def test_a_key_that_an_open_transaction_has_taken_is_waited_for(queue, commits):
         helpers.wait_until(lambda: "last" in keys())
     assert keys() == ["beside", "by hand" if commits else "by message", "last"]
     assert queue.count() == queue.count(queue.refused) == 0
+
+
+def test_a_lock_is_no_fault_of_a_message_although_the_others_of_its_write_could_go():
+    if connection.vendor != "postgresql":
+        pytest.skip("PostgreSQL ends the wait for a lock after a second")
+    calls = [(tasks.taken.using(once=key), [f"by message {key}"], {}) for key in ("one", "two")]
+
+    def write():
+        with pytest.raises(DatabaseError, match="lock timeout"):
+            writing.write("default", calls, timedelta(seconds=10))
+
+    with transaction.atomic():
+        tasks.taken.using(once="one").enqueue("by hand")
+        with helpers.second_session(write):
+            pass
+    assert keys() == ["by hand"]
+    written = writing.write("default", calls, timedelta(seconds=10))
+    assert (written.committed, written.new, written.refused) == ([0, 1], 1, {})
 
 
 def test_messages_of_a_connection_that_is_gone_come_again_and_are_held_once(queue):

@@ -8,7 +8,7 @@ import pika
 import pytest
 from django.db import connection, transaction
 from probe import tasks
-from proxy import Proxy
+from proxy import before
 from test_broker import queue_name, received, waiting
 
 from django_txtasks import enqueue_many, enqueue_task, signals
@@ -36,9 +36,8 @@ def packed(url):
 @pytest.fixture
 def through_proxy(broker, txtasks):
     """A proxy on the way to RabbitMQ."""
-    url = pika.URLParameters(broker)
-    with Proxy(url.host, url.port) as proxy:
-        txtasks(broker_url=broker.replace(f":{url.port}/", f":{proxy.port}/"))
+    with before(broker) as (proxy, url):
+        txtasks(broker_url=url)
         yield proxy
         publisher.close_all()
 

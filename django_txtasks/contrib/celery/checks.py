@@ -44,8 +44,8 @@ def _check(app: Celery, config: Config) -> Iterator[CheckMessage]:
         found = f"the queues {', '.join(map(repr, queues))} are" if queues else "no queue is"
         yield Error(
             f"{found.capitalize()} handed over to the Celery app {name!r}, whose tasks go to one queue.",
-            hint="Name the app by its path in one entry, such as TXTASKS = {'queues': [..., 'celery'], "
-            f"'hand_over': {{'celery': '{name}.celery.app'}}}}. A path that cannot be imported here is ignored.",
+            hint=f"Name the app by its path in one entry, such as {setting_for(app)}. A path that cannot be "
+            "imported here is ignored.",
             id="txtasks.E040",
         )
     if app.conf.task_serializer != "json" or int(app.conf.task_protocol) != 2:
@@ -64,6 +64,11 @@ def _check(app: Celery, config: Config) -> Iterator[CheckMessage]:
             "nothing reads them.",
             id="txtasks.W040",
         )
+
+
+def setting_for(app: Any) -> str:
+    """Return the setting that hands a queue over to this app, for people."""
+    return f"TXTASKS = {{'queues': [..., 'celery'], 'hand_over': {{'celery': '{_name(app)}.celery.app'}}}}"
 
 
 def _name(app: Any) -> str:

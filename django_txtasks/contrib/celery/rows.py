@@ -12,6 +12,7 @@ from django.utils.module_loading import import_string
 
 from django_txtasks import signals
 from django_txtasks.conf import Config, get_config
+from django_txtasks.contrib.celery.checks import setting_for
 from django_txtasks.contrib.celery.messages import Template, encode
 from django_txtasks.contrib.celery.outgoing import Outgoing
 from django_txtasks.declarations.values import moment_of
@@ -66,8 +67,7 @@ def queue_of(app: Celery) -> str:
         if not queues:
             raise InvalidOption(
                 f"A task of the Celery app {app.main!r} is sent inside a transaction, and no queue is handed over "
-                f"to this app. Add one: TXTASKS = {{'queues': [..., 'celery'], 'hand_over': {{'celery': "
-                f"'{app.main}.celery.app'}}}}"
+                f"to this app. Add one: {setting_for(app)}"
             )
         known = _queues[key] = config, app, queues[0]  # the first two stay alive, and so their id()
     return known[2]
