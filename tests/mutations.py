@@ -382,6 +382,9 @@ MUTANTS = [
            {"said: Answers = self._caller.call(rows, until, seconds=seconds)":
             "said: Answers = self._send_rows(rows, until)"},
            "test_celery_rows.py::test_a_receiver_of_a_signal_leaves_the_session_of_the_drain_alone"),
+    Mutant("celery: a silent Redis is noticed", "contrib/celery/target.py",
+           {'connection.transport_options.setdefault("socket_timeout", CONFIRM_SECONDS)': "pass"},
+           "test_celery_redis.py::test_a_silent_redis_is_away_and_holds_no_drain"),
     Mutant("hand over: no call waits behind a stuck one", "hand_over/asking.py",
            {"if some and not answers.away and": "if some and"},
            "test_hand_over_hostile.py::"

@@ -328,6 +328,27 @@ class MariaDB(Server):
         return start + "".join(script.read_text() for script in scripts) + end
 
 
+class Redis(Server):
+    """Redis, which keeps nothing."""
+
+    name = "Redis"
+    wanted = Wanted(command="redis-server", package="redis-server", pattern="usr/bin/redis-server")
+
+    @property
+    def url(self) -> str:
+        return f"redis://{HOST}:{self.port}/0"
+
+    def _prepare(self) -> None:
+        """Do nothing."""
+
+    def _run(self) -> None:
+        options = ["--bind", HOST, "--port", str(self.port), "--save", ""]
+        self.home.spawn([self._program.path, *options], env=self._env)
+
+    def _answers(self) -> bool:
+        return first_byte(self.port, b"PING\r\n") == b"+"
+
+
 class RabbitMQ(Server):
     """RabbitMQ with no plugins, and an epmd of its own.
 
