@@ -143,10 +143,8 @@ class TaskContext:
             InvalidOption: not a saved object, or an object in another database.
         """
         from django_txtasks.links import rows
-        from django_txtasks.links.subjects import subject_of
 
-        found = subject_of(subject, self._alias, f"{self.task_name} has called ctx.link()")
-        rows.add(self._alias, [(self.task_id, found)])
+        rows.link(self._alias, self.task_id, subject, f"{self.task_name} has called ctx.link()")
 
     async def alink(self, subject: Model) -> None:
         """Like ``link``, from an async task."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Callable, Sequence
 from contextvars import Token
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from django.db import connections
 
@@ -19,6 +20,9 @@ from django_txtasks.lifecycle.open_batches import Opener, running
 from django_txtasks.rules import payload
 from django_txtasks.signals import tracebacks
 from django_txtasks.signals.logs import current
+
+if TYPE_CHECKING:
+    from django.db.models import Model
 
 T = TypeVar("T")
 _ONLY = "mark"
@@ -104,6 +108,20 @@ class Item(Generic[T]):
 
         return key_of(self.task_id, name)
 
+    def link(self, subject: Model) -> None:
+        """Link the task to a business object; see ``TaskContext.link``. A direct call has no task to link.
+
+        Raises:
+            InvalidOption: not a saved object, or an object in another database.
+            MarkRefused: the item has an outcome already, or the call is over.
+        """
+        from django_txtasks.links import rows
+
+        self._refuse_second()
+        if self._alias:
+            where = f"{self._attempt.task_name} has called item.link()"
+            rows.link(self._alias, self.task_id, subject, where)
+
     def finish(self, result: Any = None) -> None:
         """Give the task its outcome: it has finished, with this result.
 
@@ -113,7 +131,7 @@ class Item(Generic[T]):
             InvalidArguments: the result cannot be stored as JSON. The item has no outcome yet.
             MarkRefused: the item has an outcome already, the call is over, or a transaction is open.
         """
-        self._refuse_in_transaction()
+        _refuse_in_transaction(self)
         text = None if result is None else payload.encode(result, name="result")
         self._take(Mark(result=text))
 
@@ -136,7 +154,7 @@ class Item(Generic[T]):
 
     def __enter__(self) -> Item[T]:
         self._refuse_second()
-        self._refuse_in_transaction()
+        _refuse_in_transaction(self)
         attempt = self._attempt
         opener = Opener(self._alias, attempt.task_id, attempt.batch)
         self._tokens.append((current.set(attempt.facts), running.set(opener)))
@@ -174,15 +192,16 @@ class Item(Generic[T]):
                 "item has its outcome when its call is over."
             )
 
-    def _refuse_in_transaction(self) -> None:
-        """Refuse to finish a task whose effects may still be rolled back."""
-        for one in connections.all(initialized_only=True):
-            if one.in_atomic_block and one.atomic_blocks[-1] not in self._around:
-                raise MarkRefused(
-                    f"{self!r} was marked in an open transaction of the database {one.alias!r}. The task could "
-                    "finish, and its effects be rolled back. Open the transaction inside 'with item:', or mark "
-                    "the items after the transaction."
-                )
+
+def _refuse_in_transaction(item: Item[Any]) -> None:
+    """Refuse to finish a task whose effects may still be rolled back."""
+    for one in connections.all(initialized_only=True):
+        if one.in_atomic_block and one.atomic_blocks[-1] not in item._around:
+            raise MarkRefused(
+                f"{item!r} was marked in an open transaction of the database {one.alias!r}. The task could "
+                "finish, and its effects be rolled back. Open the transaction inside 'with item:', or mark the "
+                "items after the transaction."
+            )
 
 
 def open_transactions() -> list[Any]:
@@ -245,12 +264,14 @@ def call_of_one(
     """
 
     def call(value: Any, /) -> Any:
-        around = open_transactions()
+        around, pid = open_transactions(), os.getpid()
         item = Item(value, attempt, alias=alias, requests=requests, around=around)
         try:
             refuse_value(attempt.task_name, function([item]))
-        except Exception as error:
-            if outcome_of(item) is None:
+        except BaseException as error:
+            # A child that the function has forked ends by its error. Ctrl-C ends a direct call.
+            is_end = os.getpid() != pid or isinstance(error, KeyboardInterrupt)
+            if is_end or outcome_of(item) is None:
                 raise
             tell_late_error(attempt.task_name, 1, error)
         end(item, Mark())

@@ -1,6 +1,7 @@
 """Functions of many tasks: one call gets up to n tasks, and each has an outcome of its own."""
 
 import gc
+import os
 import threading
 import time
 import uuid
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 import helpers
 import pytest
 from django.db import connection, transaction
+from orders.models import Order
 from probe import many, tasks
 from probe.many import CALLS, DOOR, PLAYS
 from probe.models import Run
@@ -21,6 +23,7 @@ from django_txtasks import (
     enqueue_many,
     signals,
     task,
+    tasks_of,
     tracing,
 )
 from django_txtasks.conf import get_config
@@ -36,7 +39,7 @@ from django_txtasks.exceptions import (
 from django_txtasks.items import set_outcome
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.turn import Capacity
-from django_txtasks.models import FinishedTask, Outcome, Status, Task
+from django_txtasks.models import FinishedTask, Link, Outcome, Status, Task
 from django_txtasks.signals.logs import current
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.worker.running.limits import NO_LIMIT
@@ -178,6 +181,120 @@ def test_an_error_after_all_marks_fails_no_task_and_is_logged():
         helpers.wait_until(lambda: len(told) == 2)
     error = "ConnectionError: the goodbye failed"
     assert told == [("probe.many.play", count, error) for count in (3, 1)]
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "together"])
+def test_an_exit_after_the_mark_fails_no_task(alone):
+    """A call with one item did as the error said, and a call with several did not."""
+
+    def play(items):
+        for item in items:
+            item.finish(item.value)
+        raise SystemExit(3)
+
+    PLAYS.append(play)
+    with late_errors() as told, helpers.working(threads=1):
+        handles = (
+            [many.play.using(max_attempts=1).enqueue(7)]
+            if alone
+            else enqueue_together(many.play, [7, 8])
+        )
+        assert [one.result for one in ended(*handles)] == ([7] if alone else [7, 8])
+        helpers.wait_until(lambda: told)
+    assert told == [("probe.many.play", len(handles), "SystemExit: 3")]
+
+
+def test_an_exit_before_the_mark_fails_the_task():
+    def play(items):
+        raise SystemExit(3)
+
+    PLAYS.append(play)
+    with helpers.working(threads=1):
+        assert failed(many.play.using(max_attempts=1).enqueue(7)).errors[0]["type"] == "SystemExit"
+
+
+def test_a_direct_call_returns_its_result_and_ctrl_c_ends_it():
+    def play(items):
+        items[0].finish(7)
+        raise PLAYS[1]
+
+    PLAYS.extend([play, SystemExit(3)])
+    with late_errors() as told:
+        assert many.play(1) == 7
+        PLAYS[1] = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            many.play(1)
+    assert told == [("probe.many.play", 1, "SystemExit: 3")]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_that_the_function_has_forked_ends_by_its_own_error():
+    def play(items):
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            items[0].finish()
+            os.write(write, b"x")
+            raise SystemExit(3)
+        os.read(read, 1)
+        _, status = os.waitpid(child, 0)
+        items[0].finish(os.waitstatus_to_exitcode(status))
+
+    PLAYS.append(play)
+    with late_errors() as told, helpers.working(threads=1):
+        assert ended(many.play.using(max_attempts=1).enqueue(7))[0].result == 3
+    assert told == []
+
+
+# ---- links
+
+
+@pytest.fixture
+def order():
+    return Order.objects.create(customer="Ada")
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "together"])
+def test_each_item_links_its_own_task(order, alone):
+    def play(items):
+        for item in items:
+            with item:
+                for _ in range(2):  # as a second attempt does
+                    item.link(order)
+            with pytest.raises(MarkRefused):
+                item.link(order)
+
+    PLAYS.append(play)
+    with helpers.working(threads=1):
+        handles = (
+            [many.play.using(max_attempts=1).enqueue(7)]
+            if alone
+            else enqueue_together(many.play, [7, 8])
+        )
+        ended(*handles)
+    assert {one.task_id for one in tasks_of(order)} == {one.id for one in handles}
+    assert [one.task_state for one in tasks_of(order)] == ["succeeded"] * len(handles)
+
+
+def test_an_item_links_only_a_saved_object():
+    def play(items):
+        for item in items:
+            with item:
+                item.link(Order(customer="new"))
+
+    PLAYS.append(play)
+    with helpers.working(threads=1):
+        error = failed(many.play.enqueue(7)).errors[0]
+    assert error["type"] == "InvalidOption"
+    assert (
+        "probe.many.play has called item.link() with an object of orders.order" in error["message"]
+    )
+
+
+def test_a_direct_call_links_nothing(order):
+    PLAYS.append(lambda items: items[0].link(order))
+    many.play(7)
+    assert not Link.objects.exists()
 
 
 def test_a_generator_of_the_function_that_has_seen_an_error_goes_on():

@@ -7,15 +7,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import connections
+from django.db.models import Model
 
 from django_txtasks.database.dialect import dialect_of
 from django_txtasks.lifecycle.enqueueing import LEAST_ROWS_FOR_COPY, ROWS_PER_STATEMENT
-from django_txtasks.links.subjects import Subject
+from django_txtasks.links.subjects import Subject, subject_of
 
 _COLUMNS = "txtasks_link (task_id, subject_type, subject_id)"
 # A second attempt of a task links the same object again.
 INSERT = f"{{insert_new}} INTO {_COLUMNS} VALUES <rows> {{or_leave}}"
 COPY = f"COPY {_COLUMNS} FROM STDIN"
+
+
+def link(alias: str, task_id: uuid.UUID, subject: Model, where: str) -> None:
+    """Link a task to a business object.
+
+    Args:
+        where: the start of an error, such as "shop.tasks.pack has called ctx.link()".
+
+    Raises:
+        InvalidOption: not a saved object, or an object in another database.
+    """
+    add(alias, [(task_id, subject_of(subject, alias, where))])
 
 
 def add(alias: str, links: Sequence[tuple[uuid.UUID, Subject]]) -> None:
