@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
+from django.forms import BaseForm
 from django.utils.translation import gettext as _
 
 from django_txtasks.contrib.people import refusals, values
 from django_txtasks.contrib.people.holding import FREE_COLUMNS, held_by, is_free_for
-from django_txtasks.contrib.people.kinds import Kind, get
+from django_txtasks.contrib.people.kinds import Kind, get, name_of_kind
 from django_txtasks.contrib.people.lists import (
     ASSIGN,
     ROWS_PER_LOOK,
@@ -42,6 +43,7 @@ from django_txtasks.exceptions import InvalidOption
 from django_txtasks.models import DatabaseNow
 from django_txtasks.rules import payload
 from django_txtasks.steps.answering import Awaited, bring
+from django_txtasks.steps.context import moment_of
 
 
 def take(question: Any, user: Any) -> Refusal | None:
@@ -59,17 +61,17 @@ def take(question: Any, user: Any) -> Refusal | None:
     return _told(alias, row, user, taken)
 
 
-def take_next(user: Any, kind: str | None = None) -> Question | None:
+def take_next(user: Any, kind: Kind | str | None = None) -> Question | None:
     """Take the question that is due first, of all that this person may take; None: no question is free.
 
     People who call it at the same time get different questions.
 
     Args:
-        kind: the name of the only kind to take; None: all kinds that the person may answer.
+        kind: the only kind to take, or its name; None: all kinds that the person may answer.
     """
-    alias, heads = alias_of_people(), []
+    alias, name, heads = alias_of_people(), name_of_kind(kind), []
     for one in kinds_for(user):
-        head = _head(alias, one, user) if kind in (None, one.name) else None
+        head = _head(alias, one, user) if name in (None, one.name) else None
         if head is not None:
             heads.append((head.due_at, head.pk, one))
     for _due, _pk, one in sorted(heads, key=lambda head: head[:2]):
@@ -122,15 +124,16 @@ def hide(question: Any, user: Any, until: datetime | timedelta, note: str = "") 
     It becomes overdue as before. A person who takes it shows it again.
 
     Args:
-        until: an aware datetime, or the time from now on.
+        until: an aware datetime, or the time from now on, at most 100 years.
         note: as of ``give_back``.
 
     Raises:
-        InvalidOption: ``until`` has another type, or is a naive datetime.
+        InvalidOption: ``until`` has another type, or is a naive datetime, or too far away.
     """
     is_aware = isinstance(until, datetime) and until.utcoffset() is not None
     if not (is_aware or isinstance(until, timedelta)):
         raise InvalidOption(f"until is {until!r}; use a timedelta, or an aware datetime.")
+    until = moment_of(until, "until")
     alias, row = _row(question)
     if refusal := refusals.before(alias, row, user):
         return refusal
@@ -146,7 +149,7 @@ def hide_for_me(question: Any, user: Any, *, hidden: bool = True, note: str = ""
 
     Args:
         hidden: False: show it again.
-        note: as of ``give_back``.
+        note: as of ``give_back``. If another person has the question, a note is refused.
     """
     alias, row = _row(question)
     if refusal := refusals.before(alias, row, user):
@@ -162,7 +165,8 @@ def hide_for_me(question: Any, user: Any, *, hidden: bool = True, note: str = ""
             columns = {"hidden_for": [*others, key_of(user)] if hidden else others}
             if hidden and now.assignee_id == user.pk:
                 columns |= FREE_COLUMNS
-            return _update(alias, row, Q(), **columns, **_note(row, user, note))
+            noted = _note(row, user, note)
+            return _update(alias, row, is_free_for(user) if noted else Q(), **columns, **noted)
 
     return _told(alias, row, user, repeated(alias, work))
 
@@ -172,28 +176,31 @@ def write_note(question: Any, user: Any, note: str) -> Refusal | None:
     alias, row = _row(question)
     if refusal := refusals.before(alias, row, user):
         return refusal
-    columns = _note(row, user, note) if note else {"note": "", "noted_as": ""}
+    columns: dict[str, Any] = {"note": "", "noted_as": ""}
+    if note.strip():
+        columns = _note(row, user, note) or {"note": F("note")}  # an UPDATE needs a column
     return _told(alias, row, user, _update(alias, row, is_free_for(user), **columns))
 
 
-def answer(question: Any, user: Any, data: Mapping[str, Any]) -> Refusal | None:
+def answer(question: Any, user: Any, data: Mapping[str, Any] | BaseForm) -> Refusal | None:
     """Answer the question, if it is free or this person has it. The task goes on after the commit, in a worker.
 
     In an open transaction, the answer is committed with the other changes of that transaction. The row of the task
     is locked until then.
 
     Args:
-        data: the ``cleaned_data`` of the kind's form. An object becomes its primary key; decimals, dates, times
-            and UUIDs become text.
+        data: a valid form of the kind, or a dict with each field of the form's class and no other field, such as
+            ``cleaned_data``. An object becomes its primary key; decimals, dates, times and UUIDs become text. Pass
+            the form if its ``clean()`` or ``__init__()`` adds or removes fields.
 
     Raises:
+        InvalidOption: the data has other fields than the form, or the form is not valid or of another class.
         InvalidArguments: the data cannot be stored as JSON.
     """
-    given = values.as_json(data)
-    payload.encode(given, name="the answer")
     alias, row = _row(question)
     if refusal := refusals.before(alias, row, user):
         return refusal
+    given = values.of_answer(get(row.kind), data)
 
     def work() -> int:
         with transaction.atomic(using=alias):
@@ -279,7 +286,7 @@ def _told(alias: str, row: Question, user: Any, changed: int) -> Refusal | None:
 
 def _note(row: Question, user: Any, note: str) -> dict[str, str]:
     """Return the columns of a note. Empty, or as it was: the note and its author stay."""
-    text = payload.clean_text(note)[:MOST_NOTE_CHARACTERS]
+    text = payload.clean_text(note.strip())[:MOST_NOTE_CHARACTERS]
     return {"note": text, "noted_as": name_of(user)} if text and text != row.note else {}
 
 

@@ -104,8 +104,9 @@ class Asking:
         of_kind = self.kind.due if self.due is None else self.due
         self.due = None if of_kind is None else moment_of(of_kind, "due")
         self.timeout = None if self.timeout is None else span_of(self.timeout, "timeout")
-        self.title = payload.clean_text(str(self.title or self.name))[:MOST_TITLE_CHARACTERS]
-        self.not_by = values.keys_of(self.not_by)
+        title = str(self.title).strip() or self.name
+        self.title = payload.clean_text(title)[:MOST_TITLE_CHARACTERS]
+        self.not_by = values.keys_of(self.not_by, f"not_by of question {self.kind.name!r}")
         if self.suggested is not None:
             self.suggested = values.checked_fields(
                 self.kind, "suggested", self.suggested, needs_all=False
@@ -168,7 +169,7 @@ class Asking:
                 setattr(question, column, value)
         question.save(using=alias, force_insert=True)
         if self.on_due is not None and not columns:
-            self.on_due.using(run_after=self.due).enqueue(question.pk)
+            self.on_due.using(run_after=self.due, using=alias).enqueue(question.pk)
         return question
 
     def _first_person(self, alias: str) -> Any:

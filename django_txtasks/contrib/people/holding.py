@@ -15,13 +15,20 @@ from django_txtasks.models import DatabaseNow
 def is_free() -> Q:
     """Return the condition that no person has the question, that ``hold`` has passed or the user is inactive."""
     free = Q(assignee=None) | Q(taken_until__lte=DatabaseNow())
-    users = get_user_model()
-    try:
-        users._meta.get_field("is_active")
-    except FieldDoesNotExist:  # the project's own users are always active
+    if not has_inactive_users():
         return free
+    users = get_user_model()
     inactive = users._base_manager.filter(pk=OuterRef("assignee_id"), is_active=False)
     return free | Q(Exists(inactive))
+
+
+def has_inactive_users() -> bool:
+    """Return True if users have a column ``is_active``. A project's own users may always be active."""
+    try:
+        get_user_model()._meta.get_field("is_active")
+    except FieldDoesNotExist:
+        return False
+    return True
 
 
 def is_free_for(user: Any) -> Q:

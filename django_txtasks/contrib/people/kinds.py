@@ -83,7 +83,8 @@ class Kind:
             WaitTimedOut: no person has answered in time. It is raised in each later attempt, too.
             Suspended: no person has answered yet. Do not catch it.
             StepRefused: as from ``ctx.wait_for()``.
-            InvalidOption: an argument has another type, or names a field that the form does not have.
+            InvalidOption: an argument has another type, or names a field that the form does not have,
+                or a user that cannot exist.
             InvalidArguments: values cannot be stored as JSON.
             ClaimLost: the worker was declared lost. Do not catch it.
         """
@@ -152,6 +153,11 @@ def find(name: str) -> Kind | None:
 def get(name: str) -> Kind:
     """Return the kind of this name, which was found before."""
     return _kinds[name]
+
+
+def name_of_kind(kind: Kind | str | None) -> str | None:
+    """Return the name of a kind, which functions also take as a name; None: no kind."""
+    return kind.name if isinstance(kind, Kind) else kind
 
 
 def kinds() -> list[Kind]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from django.db.models import Min, Q, QuerySet
 
 from django_txtasks.contrib.people.holding import is_free
-from django_txtasks.contrib.people.kinds import Kind, kinds
+from django_txtasks.contrib.people.kinds import Kind, kinds, name_of_kind
 from django_txtasks.contrib.people.models import Question, alias_of_people, key_of
 from django_txtasks.models import DatabaseNow, Task, Wait
 
@@ -67,7 +67,7 @@ def inbox(
     user: Any,
     box: Box | str = Box.MINE,
     *,
-    kind: str | None = None,
+    kind: Kind | str | None = None,
     search: str = "",
     after: Place | None = None,
     size: int = PAGE_SIZE,
@@ -78,11 +78,11 @@ def inbox(
     ``txtasks_people.assign_question`` or ``txtasks_people.view_question``, all kinds.
 
     Args:
-        kind: the name of the only kind in the list.
+        kind: the only kind in the list, or its name.
         search: a part of the titles, in any case of its letters. Only open questions are searched.
         after: ``next`` of the page before.
     """
-    alias, box = alias_of_people(), Box(box)
+    alias, box, kind = alias_of_people(), Box(box), name_of_kind(kind)
     found: list[Question] = []
     for _look in range(MOST_LOOKS):
         rows = _next_rows(alias, user, box, kind, after, search=search)
@@ -99,13 +99,16 @@ def inbox(
     return Page(found, after)
 
 
-def counts(user: Any, kind: str | None = None) -> dict[Box, int]:
+def counts(user: Any, kind: Kind | str | None = None) -> dict[Box, int]:
     """Return the number of questions in each list; it stops at 1,000.
 
     Questions that need no answer any more are counted until the cleaner has closed them.
+
+    Args:
+        kind: the only kind that counts, or its name.
     """
-    alias = alias_of_people()
-    return {box: _count(alias, user, box, kind) for box in Box}
+    alias, name = alias_of_people(), name_of_kind(kind)
+    return {box: _count(alias, user, box, name) for box in Box}
 
 
 def kinds_for(user: Any) -> list[Kind]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from django_txtasks.contrib.people.kinds import kinds
+from django_txtasks.contrib.people.kinds import Kind, kinds, name_of_kind
 from django_txtasks.contrib.people.models import Question, alias_of_people
 from django_txtasks.exceptions import InvalidOption
 
@@ -38,7 +38,7 @@ class Figures:
     p50: timedelta | None
 
 
-def figures(kind: Any, since: datetime | timedelta) -> Figures:
+def figures(kind: Kind | str, since: datetime | timedelta) -> Figures:
     """Return the figures of the questions of a kind that were closed since a time. At most the last 10,000 count.
 
     Args:
@@ -48,7 +48,7 @@ def figures(kind: Any, since: datetime | timedelta) -> Figures:
     Raises:
         InvalidOption: ``since`` has another type, or is a naive datetime.
     """
-    name = getattr(kind, "name", kind)
+    name = name_of_kind(kind)
     rows = Question.objects.using(alias_of_people()).filter(closed_at__gte=_begin(since), kind=name)
     columns = ("by_machine", "answered_as", "agreed", "asked_at", "closed_at")
     # With values_list(), Django would sort by its expression for the time in the SELECT, which no index has.
