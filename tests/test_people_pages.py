@@ -155,9 +155,9 @@ def test_a_late_answer_of_any_type_is_shown_in_words(person, monkeypatch):  # no
     ada, question = person("ada"), asked()
     given = {"answer-day": "2026-11-28", "answer-size": "l", "answer-parts": ["a", "b"]}
     answer = signed_in(ada).post(page(question), {"act": "answer", **given}, follow=True)
-    assert "Day: 2026-11-28 · Size: Large · Parts: Door, Roof" in text_of(answer)
+    assert "Day: Nov. 28, 2026 · Size: Large · Parts: Door, Roof" in text_of(answer)
     answer = signed_in(person("bob")).post(page(question), {"act": "answer", **given})
-    assert "Not used: your answer Day 2026-11-28 Size Large Parts Door, Roof" in text_of(answer)
+    assert "Not used: your answer Day Nov. 28, 2026 Size Large Parts Door, Roof" in text_of(answer)
 
 
 def test_a_form_that_is_not_valid_keeps_its_values(person, monkeypatch):  # noqa: F811
@@ -479,7 +479,7 @@ def test_a_post_that_no_page_sends_is_refused(person, fields):  # noqa: F811
 
 
 def test_a_post_to_a_question_that_no_page_sends_is_refused(person):  # noqa: F811
-    client, question = signed_in(person("ada")), asked()
+    client, question = signed_in(person("ada", ASSIGN)), asked()
     for fields in ({}, {"act": "x"}, {"act": "hide"}, {"act": "hide", "hide_for": "x"}):
         assert client.post(page(question), fields).status_code == 400
     answer = client.post(page(question), {"act": "give_to", "to": "a\0b"})

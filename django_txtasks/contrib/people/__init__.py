@@ -7,8 +7,8 @@ The app has one table. It needs Django's ``auth`` and ``contenttypes``, in the d
 * ``acts``: people take, give back, hide and answer questions. ``refusals``: why an act did not count.
 * ``lists``: the lists of open questions. ``totals``: how many were answered, by people and by a machine.
 * ``views``, ``urls``: the pages for users of the site. ``admin``: the same in the admin. ``desk``: acts as the
-  pages send them. ``together``: one answer to several questions. ``wanted``: what the address of a list asks for.
-  ``showing``: what the pages show. ``about``: links to the business objects.
+  pages send them. ``together``: chosen questions, and one answer to several of them. ``wanted``: what the address
+  of a list asks for. ``showing``: what the pages show. ``about``: links to the business objects.
 * ``sweep``: the cleaner closes questions that need no answer any more. ``record``: entries of the admin's log.
 
 Public names are loaded on first use, because some need models.

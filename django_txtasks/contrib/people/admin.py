@@ -11,8 +11,9 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 
 from django_txtasks.contrib.people.about import objects_of
-from django_txtasks.contrib.people.lists import ASSIGN, VIEW, kinds_for
+from django_txtasks.contrib.people.lists import kinds_for, sees_all
 from django_txtasks.contrib.people.models import Question, alias_of_people
+from django_txtasks.contrib.people.showing import is_visible
 from django_txtasks.contrib.people.views import Inbox, OneQuestion, Pages
 from django_txtasks.models import FinishedTask, Task
 
@@ -84,8 +85,9 @@ class QuestionAdmin(ModelAdmin):
         return False
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        user = request.user
-        return user.has_perm(VIEW) or user.has_perm(ASSIGN) or bool(kinds_for(user))
+        if obj is not None:  # such as for the page of its history
+            return is_visible(obj, request.user)
+        return sees_all(request.user) or bool(kinds_for(request.user))
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)

@@ -11,12 +11,14 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _lazy
 
-from django_txtasks.contrib.people import acts
+from django_txtasks.contrib.people import acts, refusals, values
 from django_txtasks.contrib.people.kinds import Kind
+from django_txtasks.contrib.people.lists import ASSIGN
 from django_txtasks.contrib.people.models import Question, alias_of_people
 from django_txtasks.contrib.people.record import note_in_log
 from django_txtasks.contrib.people.refusals import Reason, Refusal
 from django_txtasks.database.transactions import repeated
+from django_txtasks.exceptions import InvalidArguments
 
 PREFIX = "answer"
 """Prefix of the fields of a kind's form, so that they differ from the fields of the page."""
@@ -62,10 +64,14 @@ def act(name: str, question: Question, user: Any, data: Mapping[str, Any]) -> Re
     """Carry out an act of ``SAID``.
 
     Args:
-        data: the fields of the page: ``note``, ``to``, ``hide_for``.
+        data: the fields of the page: ``note``, ``note_was``, ``to``, ``hide_for``.
     """
-    note = data.get("note", "")
+    typed = new_note(data)
+    note = typed or ""
     if name == "give_to":  # it writes its own entry
+        # before a look for the name, which would tell whether it exists
+        if not user.has_perm(ASSIGN):
+            return refusals.lacks(ASSIGN)
         if not data.get("to", "").strip():
             return Refusal(
                 Reason.NOT_ALLOWED, _("No colleague is named. Choose a name of the list.")
@@ -77,19 +83,32 @@ def act(name: str, question: Question, user: Any, data: Mapping[str, Any]) -> Re
             return Refusal(Reason.NOT_ALLOWED, text)
         return acts.give_to(question, user, to, note)
     work: dict[str, Callable[[], Refusal | None]] = {
-        "take": lambda: acts.take(question, user),
+        "take": lambda: acts.take(question, user) or _noted(question, user, note),
         "give_back": lambda: acts.give_back(question, user, note),
         "hide": lambda: acts.hide(question, user, HIDE_FOR[data["hide_for"]][1], note),
         "not_for_me": lambda: acts.hide_for_me(question, user, note=note),
-        "for_me": lambda: acts.hide_for_me(question, user, hidden=False),
-        "note": lambda: acts.write_note(question, user, note),
+        "for_me": lambda: acts.hide_for_me(question, user, hidden=False, note=note),
+        "note": lambda: acts.write_note(question, user, question.note if typed is None else typed),
     }
     return _logged(user, question, str(SAID[name]), work[name])
 
 
-def answer(question: Question, user: Any, data: Mapping[str, Any]) -> Refusal | None:
-    """Answer the question with the cleaned data of its form."""
-    return _logged(user, question, str(ANSWERED), lambda: acts.answer(question, user, data))
+def new_note(data: Mapping[str, Any]) -> str | None:
+    """Return the note that a person has typed; None: the note is as the page showed it.
+
+    Then it is not written, because a colleague may have written another one since.
+    """
+    note: str = data.get("note", "")
+    return None if _letters(note) == _letters(data.get("note_was", "")) else note
+
+
+def _noted(question: Question, user: Any, note: str) -> Refusal | None:
+    return acts.write_note(question, user, note) if note else None
+
+
+def answer(question: Question, user: Any, form: Any) -> Refusal | None:
+    """Answer the question with its valid form."""
+    return _logged(user, question, str(ANSWERED), lambda: acts.answer(question, user, form))
 
 
 def take_next(user: Any, kind: str | None) -> Question | None:
@@ -112,9 +131,28 @@ def form_of(kind: Kind, question: Question, user: Any, data: Any = None) -> Any:
     Args:
         data: the fields of the page; None: the form shows the suggested values.
     """
-    form: Any = kind.form(data, prefix=PREFIX, initial=question.suggested or {})
+    initial = values.as_initial(kind, question.suggested)
+    form: Any = kind.form(data, prefix=PREFIX, initial=initial)
     form.question, form.user = question, user
     return form
+
+
+def is_valid(form: Any) -> bool:
+    """Return True if the form of a question is valid, and its values can be stored. If not, it has the errors."""
+    if not form.is_valid():
+        return False
+    try:
+        values.of_form(form)
+    except InvalidArguments as error:
+        text = _("This answer cannot be stored. Make it shorter or simpler. (%(reason)s)")
+        form.add_error(None, text % {"reason": error})
+        return False
+    return True
+
+
+def _letters(text: str) -> str:
+    """Return a text without white space, which a browser changes in a field of one line."""
+    return "".join(text.split())
 
 
 def _person(name: str) -> Any:

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.models import Permission, PermissionsMixin
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.forms import ChoiceField, ModelChoiceField
 from django.forms.utils import pretty_name
 from django.utils import timezone
 from django.utils.choices import flatten_choices
-from django.utils.formats import number_format
+from django.utils.duration import duration_string
+from django.utils.formats import localize, number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy as _lazy
 
+from django_txtasks.contrib.people.holding import has_inactive_users
 from django_txtasks.contrib.people.kinds import Kind, find
 from django_txtasks.contrib.people.lists import ASSIGN, MOST_COUNTED, Box, sees_all
 from django_txtasks.contrib.people.models import Question, alias_of_people, key_of, name_of
 from django_txtasks.contrib.people.refusals import time_of
+from django_txtasks.contrib.people.values import of_field
 from django_txtasks.declarations.redaction import judged, parameters, redacted
 from django_txtasks.models import FinishedTask, Status, Task, Wait
 
@@ -147,8 +153,25 @@ def answers_of(questions: Iterable[Question]) -> dict[int, list[tuple[str, str]]
     for task_id, name, value in rows.values_list("task_id", "name", "value"):
         question = answered.get((task_id, name))
         if question is not None and value is not None:
-            found[question.pk] = _answer(question, value)
+            found[question.pk] = in_words(find(question.kind), json.loads(value))
     return found
+
+
+def in_words(kind: Kind | None, answer: Any) -> list[tuple[str, str]]:
+    """Return an answer, which is JSON, by label of the form. Values that look secret are redacted."""
+    value = redacted(answer)
+    if not isinstance(value, dict):
+        return [(_("The answer"), _text(value))]
+    return values_of(kind, value)
+
+
+def is_own_answer(question: Question, reader: Any, given: Any) -> bool:
+    """Return True if this is the answer that the reader has given before, such as by a double click."""
+    alias = alias_of_people()
+    rows = Question.objects.using(alias).filter(pk=question.pk, answered_by=reader.pk)
+    waits = Wait._default_manager.using(alias).filter(task_id=question.task_id, name=question.name)
+    texts = waits.values_list("value", flat=True) if rows.exists() else []
+    return any(json.loads(text) == given for text in texts if text is not None)
 
 
 def in_one_line(answer: Iterable[tuple[str, str]]) -> str:
@@ -156,13 +179,19 @@ def in_one_line(answer: Iterable[tuple[str, str]]) -> str:
     return " · ".join(f"{label}: {value}" for label, value in answer if value)
 
 
-def values_of(kind: Kind | None, values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return JSON values by field as label and text. A choice has the text of its label."""
+def values_of(
+    kind: Kind | None, values: Mapping[str, Any], most: int | None = MOST_ARGUMENT_CHARACTERS
+) -> list[tuple[str, str]]:
+    """Return JSON values by field as label and text. A choice has the text of its label.
+
+    Args:
+        most: characters of a text that are kept; None: all.
+    """
     fields = getattr(kind.form, "base_fields", {}) if kind is not None else {}
     return [
         (
             str(getattr(fields.get(name), "label", None) or pretty_name(name)),
-            _in_words(value, _choices(fields.get(name))),
+            _value(of_field(fields.get(name), value), _choices(fields.get(name)), most),
         )
         for name, value in values.items()
     ]
@@ -177,14 +206,21 @@ def _choices(field: Any) -> dict[str, str]:
     return {str(value): str(label) for value, label in pairs}
 
 
-def _in_words(value: Any, choices: Mapping[str, str]) -> str:
+def _value(value: Any, choices: Mapping[str, str], most: int | None) -> str:
     if isinstance(value, list):
-        return ", ".join(_in_words(one, choices) for one in value)
+        return ", ".join(_value(one, choices, most) for one in value)
     if str(value) in choices:
         return choices[str(value)]
     if isinstance(value, bool):
         return _("yes") if value else _("no")
-    return "" if value is None else _text(value)
+    if isinstance(value, datetime) and value.utcoffset() is not None:
+        with suppress(OverflowError):  # on the first and the last day of the calendar
+            value = timezone.localtime(value)
+    if isinstance(value, (date, time, Decimal)):
+        return str(localize(value))
+    if isinstance(value, timedelta):
+        return duration_string(value)
+    return "" if value is None else _text(value, most)
 
 
 def effect_of(question: Question) -> str:
@@ -203,12 +239,22 @@ def effect_of(question: Question) -> str:
 def people_for(kind: Kind | None) -> list[tuple[str, str]]:
     """Return user name and name of the first people who may answer; of a kind of None, of all active users."""
     users: Any = get_user_model()
-    rows = users._base_manager.all()
-    if kind is not None and kind.may is not None and hasattr(users, "user_permissions"):
-        rows = ModelBackend().with_perm(kind.may)
-    rows = rows.using(alias_of_people()).order_by(users.USERNAME_FIELD)
-    active = [one for one in rows[:MOST_PEOPLE] if one.is_active]
-    return [(one.get_username(), name_of(one)) for one in active]
+    rows = users._base_manager.using(alias_of_people()).order_by(users.USERNAME_FIELD)
+    if has_inactive_users():
+        rows = rows.filter(is_active=True)
+    if kind is not None and kind.may is not None and issubclass(users, PermissionsMixin):
+        rows = rows.filter(Q(is_superuser=True) | Exists(_permissions_of(kind.may)))
+    return [(one.get_username(), name_of(one)) for one in rows[:MOST_PEOPLE]]
+
+
+def _permissions_of(may: str) -> QuerySet[Permission]:
+    """Return the rows of a permission that a user of the outer query has.
+
+    ``ModelBackend.with_perm()`` refuses a permission with a second dot, and users without ``is_active``.
+    """
+    app, _dot, codename = may.partition(".")
+    owners = Q(group__user=OuterRef("pk")) | Q(user=OuterRef("pk"))
+    return Permission.objects.filter(owners, content_type__app_label=app, codename=codename)
 
 
 def _may_answer(question: Question) -> bool:
@@ -227,13 +273,7 @@ def _arguments(task_name: str, args: Any, kwargs: Any) -> list[tuple[str, str]]:
     return [(name, _text(value)) for name, value in named if value is not None]
 
 
-def _answer(question: Question, text: str) -> list[tuple[str, str]]:
-    value, kind = redacted(json.loads(text)), find(question.kind)
-    if not isinstance(value, dict):
-        return [(_("The answer"), _text(value))]
-    return values_of(kind, value)
-
-
-def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text[:MOST_ARGUMENT_CHARACTERS]
+def _text(value: Any, most: int | None = MOST_ARGUMENT_CHARACTERS) -> str:
+    """Return a value as text; a text that was shortened ends with an ellipsis."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if most is None or len(text) <= most else f"{text[:most]}…"

@@ -20,6 +20,7 @@ from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.utils.translation import gettext as _
 from django.views import View
 from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_protect
 
 from django_txtasks.contrib.people import desk, refusals, showing, together, values
 from django_txtasks.contrib.people.about import objects_of
@@ -41,7 +42,7 @@ from django_txtasks.contrib.people.wanted import MOST_KEY, Wanted, wanted_of
 REFUSED = 409
 
 
-@method_decorator(never_cache, name="dispatch")
+@method_decorator([never_cache, csrf_protect], name="dispatch")
 class Pages(View):
     """Base of both pages: their addresses, their templates, the way back."""
 
@@ -116,15 +117,18 @@ class Inbox(Pages):
             act, keys = "take", [request.POST["take"]]
         if act not in (*desk.OF_LISTS, "answer_form", "answer"):
             raise BadRequest("No such act.")
-        chosen = self._chosen(keys)
+        chosen, gone = together.chosen(keys, request.user)
+        if not keys:
+            gone = [_("No question is chosen. Choose one by the box beside its title.")]
         if not chosen:
-            return self._page([_("No question is chosen. Choose one by the box beside its title.")])
+            return self._page(gone)
         if act in ("answer_form", "answer"):
-            return self._answer(chosen, is_filled=act == "answer")
+            return self._answer(chosen, gone, is_filled=act == "answer")
         told = [(one.title, desk.act(act, one, request.user, request.POST)) for one in chosen]
         done = [title for title, refusal in told if not refusal]
         said = desk.said(act, done, request.POST) if done else ""
-        return self._told(said, [f"{title}: {refusal}" for title, refusal in told if refusal])
+        refused = [f"{title}: {refusal}" for title, refusal in told if refusal]
+        return self._told(said, refused + gone)
 
     def _take_next(self) -> HttpResponse:
         taken = desk.take_next(self.request.user, self._wanted.kind)
@@ -133,8 +137,12 @@ class Inbox(Pages):
         self.say(desk.said("take", [taken.title], {}))
         return HttpResponseRedirect(self._with_next(taken.pk))
 
-    def _answer(self, chosen: list[Question], *, is_filled: bool) -> HttpResponse:
-        """Show the form for all chosen questions, or answer them."""
+    def _answer(self, chosen: list[Question], gone: list[str], *, is_filled: bool) -> HttpResponse:
+        """Show the form for all chosen questions, or answer them.
+
+        Args:
+            gone: a text about the other questions.
+        """
         user, kind = self.request.user, find(chosen[0].kind)
         if any(one.kind != chosen[0].kind for one in chosen):
             return self._page(
@@ -146,12 +154,13 @@ class Inbox(Pages):
             outcome = together.answer(kind, chosen, user, self.request.POST)
             form = outcome.form
             if form is None:
-                return self._told(together.said(outcome), outcome.refused)
+                return self._told(together.said(outcome), outcome.refused + gone)
+            gone = outcome.refused + gone
         else:
             form = together.form_of(kind, chosen, user)
         back = self.request.get_full_path()
         context = {"form": form, "rows": self._rows(chosen), "back": back}
-        return self.show(None, context, [], self.template_together)
+        return self.show(None, context, gone, self.template_together)
 
     def _told(self, said: str, refused: list[str]) -> HttpResponse:
         """Return the list again, with a text about the successful acts and the reasons of the refused ones."""
@@ -222,16 +231,6 @@ class Inbox(Pages):
     def _with_next(self, pk: int) -> str:
         return f"{self.question_url(pk)}?{urlencode({'next': self.request.get_full_path()})}"
 
-    def _chosen(self, keys: list[str]) -> list[Question]:
-        """Return the chosen questions that exist. A question that the person may not see refuses all."""
-        if not all(key.isdecimal() and len(key) < 19 for key in keys):
-            raise BadRequest("A chosen question has a key that no question can have.")
-        rows = Question.objects.using(alias_of_people()).filter(pk__in=keys)
-        found = list(rows.select_related("assignee").order_by("due_at", "id"))
-        if not all(showing.is_visible(one, self.request.user) for one in found):
-            raise PermissionDenied
-        return found
-
 
 class OneQuestion(Pages):
     """One question: the arguments of its task, who has it, its form, and the acts."""
@@ -253,7 +252,10 @@ class OneQuestion(Pages):
             raise BadRequest("No such act.")
         refusal = desk.act(act, question, request.user, request.POST)
         if refusal:
-            return self._page(question, None, [str(refusal)])
+            refused, note = [str(refusal)], desk.new_note(request.POST)
+            if note:
+                refused.append(_("Your note was not saved: %(note)s") % {"note": note})
+            return self._page(question, None, refused)
         self.say(desk.said(act, [question.title], request.POST))
         stays = act in ("take", "note", "for_me")
         return HttpResponseRedirect(request.get_full_path() if stays else self.back)
@@ -263,14 +265,14 @@ class OneQuestion(Pages):
         if kind is None:  # the page shows the reason
             return self._page(question, None, [])
         form = desk.form_of(kind, question, user, self.request.POST)
-        if not form.is_valid():
+        if not desk.is_valid(form):
             return self._page(question, form, [])
-        refusal = desk.answer(question, user, form.cleaned_data)
-        if refusal:
+        refusal, given = desk.answer(question, user, form), values.of_form(form)
+        if refusal and not showing.is_own_answer(question, user, given):
             said = _("Your answer was not used: %(reason)s") % {"reason": refusal}
             return self._page(question, form, [said])
-        question.refresh_from_db()
-        answer = showing.in_one_line(showing.answer_of(question))
+        # not from the database: the task may have ended, and its rows may be deleted
+        answer = showing.in_one_line(showing.in_words(kind, given))
         self.say(
             _("Noted, will be done: %(title)s. %(answer)s")
             % {"title": question.title, "answer": answer}
@@ -297,8 +299,8 @@ class OneQuestion(Pages):
         typed = []
         if question.closed_at is not None and form is not None:
             # a form with values that did not count would look like the answer
-            given = form.cleaned_data if form.is_bound and form.is_valid() else {}
-            typed = showing.values_of(kind, values.as_json(given))
+            given = values.as_json(form.cleaned_data)  # with errors: the values of its valid fields
+            typed = showing.values_of(kind, given, None)
             form = None
         is_manager = user.has_perm(ASSIGN)
         (row,) = showing.rows_of([question], user)
