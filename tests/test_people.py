@@ -321,15 +321,30 @@ def test_a_hidden_question_comes_back(person):
     ada, bob, question = person("ada"), person("bob"), asked()
     people.take(question, ada)
     assert reason(people.hide(question, bob, timedelta(days=1))) is Reason.TAKEN
+    assert reason(people.hide(question, bob, None)) is Reason.TAKEN
     assert people.hide(question, ada, timedelta(days=1), "customer calls back") is None
-    assert not people.inbox(ada).questions
+    assert people.counts(ada) == {"mine": 0, "free": 0, "overdue": 0, "all": 1}
     assert [one.note for one in people.inbox(ada, "all").questions] == ["customer calls back"]
     helpers.execute("UPDATE txtasks_question SET hidden_until = '2020-01-01 00:00:00'")
-    assert [one.pk for one in people.inbox(ada).questions] == [question.pk]
+    assert people.counts(ada)["free"] == 1
     assert people.hide(question, ada, datetime(2090, 1, 1, tzinfo=timezone.utc)) is None
-    assert not people.inbox(ada).questions
+    assert people.counts(bob)["free"] == 0
+    assert people.hide(question, bob, None) is None
+    assert people.counts(ada)["free"] == 1
+    assert people.hide(question, ada, timedelta(days=1)) is None
     assert people.take(question, ada) is None
     assert [one.pk for one in people.inbox(ada).questions] == [question.pk]
+    assert people.hide(question, ada, None) is None  # nothing is hidden: the person still has it
+    assert people.counts(ada)["mine"] == 1
+
+
+def test_a_question_that_its_person_hides_is_free(person):
+    ada, bob, question = person("ada"), person("bob"), asked()
+    people.take(question, ada)
+    assert people.hide(question, ada, timedelta(days=1)) is None
+    question.refresh_from_db()
+    assert (question.assignee, question.taken_at, question.taken_until) == (None, None, None)
+    assert people.answer(question, bob, YES) is None
 
 
 def test_a_question_that_is_hidden_for_one_person_stays_for_the_others(person):
@@ -394,7 +409,7 @@ def test_a_note_has_the_name_of_its_author(person):
     assert noted() == ("", "")
 
 
-@pytest.mark.parametrize("until", [datetime(2090, 1, 1), 3600, "tomorrow", None], ids=str)
+@pytest.mark.parametrize("until", [datetime(2090, 1, 1), 3600, "tomorrow"], ids=str)
 def test_a_time_that_cannot_hide_is_refused(person, until):
     with pytest.raises(InvalidOption, match="until"):
         people.hide(asked(), person("ada"), until)

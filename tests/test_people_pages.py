@@ -20,7 +20,7 @@ from probe import asking
 from test_people import asked, end_of_time, person  # noqa: F401 -- a fixture
 
 from django_txtasks.contrib import people
-from django_txtasks.contrib.people import lists, showing
+from django_txtasks.contrib.people import lists, refusals, showing
 from django_txtasks.contrib.people.lists import Box
 from django_txtasks.contrib.people.models import Question
 from django_txtasks.lifecycle import operators
@@ -205,7 +205,9 @@ def test_take_give_back_hide_and_note(person):  # noqa: F811
     for act, fields, goes_to, said in (
         ("take", {}, address, "Taken."),
         ("note", {"note": "asked Cy"}, address, "Note saved."),
-        ("hide", {"hide_for": "day"}, place, "Hidden from all."),
+        ("hide", {"hide_for": "day"}, place, "Free, and hidden from all until"),
+        ("show", {}, address, "Shown to all again."),
+        ("take", {}, address, "Taken."),
         ("give_back", {"note": "Bob knows"}, place, "Given back."),
     ):
         answer = client.post(address, {"act": act, **fields}, follow=True)
@@ -213,10 +215,34 @@ def test_take_give_back_hide_and_note(person):  # noqa: F811
         assert said in text_of(answer)
     question.refresh_from_db()
     assert (question.assignee, question.note) == (None, "Bob knows")
-    assert question.hidden_until > question.asked_at + timedelta(hours=23)
-    assert "hidden until" in text_of(client.get(place))
     said = [one.change_message for one in LogEntry.objects.order_by("pk")]
-    assert said == ["Taken.", "Note saved.", "Hidden from all.", "Given back."]
+    assert said[:4] == ["Taken.", "Note saved.", "Hidden from all.", "Shown to all again."]
+    assert said[4:] == ["Taken.", "Given back."]
+
+
+def test_a_question_that_is_hidden_from_all_is_free_and_can_be_shown_again(person):  # noqa: F811
+    ada, bob = person("ada"), person("bob")
+    question = asked(asking.approve, "order 7", due=-5)
+    people.take(question, bob)
+    client, place = signed_in(bob), f"{INBOX}?box=all"
+    said = client.post(
+        f"{page(question)}?next={place}", {"act": "hide", "hide_for": "day"}, follow=True
+    )
+    question.refresh_from_db()
+    assert question.assignee is None
+    assert question.hidden_until > question.asked_at + timedelta(hours=23)
+    until = refusals.time_at_end(question.hidden_until)
+    assert f"Free, and hidden from all until {until}. order 7" in text_of(said)
+    assert f"Free · hidden from all until {until}" in text_of(said)
+    for address in (place, f"{INBOX}?box=overdue"):
+        shown = signed_in(ada).get(address).content.decode()
+        assert f'<button name="show" value="{question.pk}"' in shown
+    assert 'value="show"' in signed_in(ada).get(page(question)).content.decode()
+    said = signed_in(ada).post(place, {"show": question.pk}, follow=True)
+    assert said.redirect_chain == [(place, 302)]
+    assert "Shown to all again. order 7" in text_of(said)
+    assert "hidden" not in text_of(said)
+    assert _titles(ada, "free") == ["order 7"]
 
 
 def test_a_refused_act_writes_no_entry(person):  # noqa: F811
@@ -352,6 +378,9 @@ def test_a_question_that_is_not_for_me_leaves_my_list_and_comes_back(person):  #
     assert "No question is in this list." in text_of(client.get(f"{INBOX}?box=free"))
     assert "order 7 Free · hidden from you" in text_of(client.get(f"{INBOX}?box=all"))
     assert "order 7" in text_of(signed_in(person("bob")).get(f"{INBOX}?box=free"))
+    for_me = {"for_me": question.pk}
+    assert "Shown to me again." in text_of(client.post(INBOX, for_me, follow=True))
+    people.hide_for_me(question, User.objects.get(username="ada"))
     shown = client.get(page(question)).content.decode()
     assert 'value="for_me"' in shown and 'value="not_for_me"' not in shown
     said = client.post(page(question), {"act": "for_me"}, follow=True)

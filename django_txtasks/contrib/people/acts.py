@@ -118,27 +118,30 @@ def give_to(question: Any, user: Any, to: Any, note: str = "") -> Refusal | None
     return _told(alias, row, user, given)
 
 
-def hide(question: Any, user: Any, until: datetime | timedelta, note: str = "") -> Refusal | None:
-    """Leave the question out of the lists *mine* and *free*, of all people, until a time.
+def hide(
+    question: Any, user: Any, until: datetime | timedelta | None, note: str = ""
+) -> Refusal | None:
+    """Make the question free, and leave it out of the list *free*, of all people, until a time.
 
     It becomes overdue as before. A person who takes it shows it again.
 
     Args:
-        until: an aware datetime, or the time from now on, at most 100 years.
+        until: an aware datetime, or the time from now on, at most 100 years; None: show it again now.
         note: as of ``give_back``.
 
     Raises:
         InvalidOption: ``until`` has another type, or is a naive datetime, or too far away.
     """
     is_aware = isinstance(until, datetime) and until.utcoffset() is not None
-    if not (is_aware or isinstance(until, timedelta)):
-        raise InvalidOption(f"until is {until!r}; use a timedelta, or an aware datetime.")
-    until = moment_of(until, "until")
+    if not (is_aware or until is None or isinstance(until, timedelta)):
+        raise InvalidOption(f"until is {until!r}; use a timedelta, an aware datetime, or None.")
+    until = None if until is None else moment_of(until, "until")
     alias, row = _row(question)
     if refusal := refusals.before(alias, row, user):
         return refusal
     moment = DatabaseNow() + until if isinstance(until, timedelta) else until
-    hidden = _update(alias, row, is_free_for(user), hidden_until=moment, **_note(row, user, note))
+    columns = {"hidden_until": moment, **({} if until is None else FREE_COLUMNS)}
+    hidden = _update(alias, row, is_free_for(user), **columns, **_note(row, user, note))
     return _told(alias, row, user, hidden)
 
 

@@ -16,7 +16,7 @@ from django_txtasks.contrib.people.kinds import Kind
 from django_txtasks.contrib.people.lists import ASSIGN
 from django_txtasks.contrib.people.models import Question, alias_of_people
 from django_txtasks.contrib.people.record import note_in_log
-from django_txtasks.contrib.people.refusals import Reason, Refusal
+from django_txtasks.contrib.people.refusals import Reason, Refusal, time_at_end
 from django_txtasks.database.transactions import repeated
 from django_txtasks.exceptions import InvalidArguments
 
@@ -34,6 +34,7 @@ SAID: dict[str, Any] = {
     "give_back": _lazy("Given back."),
     "give_to": _lazy("Given to a colleague."),
     "hide": _lazy("Hidden from all."),
+    "show": _lazy("Shown to all again."),
     "not_for_me": _lazy("Hidden from me only."),
     "for_me": _lazy("Shown to me again."),
     "note": _lazy("Note saved."),
@@ -41,6 +42,8 @@ SAID: dict[str, Any] = {
 """The acts of the pages, with the text that confirms each of them."""
 OF_LISTS = ("take", "give_back", "give_to", "not_for_me")
 """The acts for several chosen questions of a list."""
+OF_ROWS = ("take", "show", "for_me")
+"""The acts whose buttons are beside one question of a list."""
 ANSWERED = _lazy("Answered.")
 ENTER = "enter"
 """The act of the key Enter in a field of the page: it gives if a colleague is named, and else saves the note."""
@@ -52,12 +55,14 @@ def act_of(data: Mapping[str, Any]) -> str:
     return ("give_to" if data.get("to") else "note") if name == ENTER else name
 
 
-def said(name: str, titles: list[str], data: Mapping[str, Any]) -> str:
+def said(name: str, questions: list[Question], data: Mapping[str, Any]) -> str:
     """Return the text that confirms an act on these questions."""
     text = str(SAID[name])
+    if name == "hide":
+        text = _text_of_hidden(questions[0])
     if name == "give_to":
         text = _("Given to %(who)s.") % {"who": data.get("to", "").strip()}
-    return f"{text} {', '.join(titles)}"
+    return f"{text} {', '.join(one.title for one in questions)}"
 
 
 def act(name: str, question: Question, user: Any, data: Mapping[str, Any]) -> Refusal | None:
@@ -86,6 +91,7 @@ def act(name: str, question: Question, user: Any, data: Mapping[str, Any]) -> Re
         "take": lambda: acts.take(question, user) or _noted(question, user, note),
         "give_back": lambda: acts.give_back(question, user, note),
         "hide": lambda: acts.hide(question, user, HIDE_FOR[data["hide_for"]][1], note),
+        "show": lambda: acts.hide(question, user, None),
         "not_for_me": lambda: acts.hide_for_me(question, user, note=note),
         "for_me": lambda: acts.hide_for_me(question, user, hidden=False, note=note),
         "note": lambda: acts.write_note(question, user, question.note if typed is None else typed),
@@ -153,6 +159,14 @@ def is_valid(form: Any) -> bool:
 def _letters(text: str) -> str:
     """Return a text without white space, which a browser changes in a field of one line."""
     return "".join(text.split())
+
+
+def _text_of_hidden(question: Question) -> str:
+    question.refresh_from_db(fields=["hidden_until"])
+    if question.hidden_until is None:  # a colleague has shown it again since
+        return str(SAID["hide"])
+    text = _("Free, and hidden from all until %(time)s.")
+    return text % {"time": time_at_end(question.hidden_until)}
 
 
 def _person(name: str) -> Any:

@@ -35,7 +35,7 @@ class Box(str, enum.Enum):
     """The lists."""
 
     MINE = "mine"
-    """Questions that the user has, unless hidden."""
+    """Questions that the user has."""
     FREE = "free"
     """Free questions that the user may take, unless hidden."""
     OVERDUE = "overdue"
@@ -143,7 +143,8 @@ def open_rows(alias: str, kind: str, after: Place | None = None) -> QuerySet[Que
 
 def free_rows(alias: str, kind: str, after: Place | None = None) -> QuerySet[Question]:
     """Return the free questions of a kind that are not hidden, in the order of the index."""
-    return open_rows(alias, kind, after).filter(is_free(), _is_shown())
+    is_shown = Q(hidden_until=None) | Q(hidden_until__lte=DatabaseNow())
+    return open_rows(alias, kind, after).filter(is_free(), is_shown)
 
 
 def open_kinds(alias: str) -> list[str]:
@@ -166,17 +167,12 @@ def place_of(question: Question) -> Place:
     return Place(question.due_at, question.pk)
 
 
-def _is_shown() -> Q:
-    return Q(hidden_until=None) | Q(hidden_until__lte=DatabaseNow())
-
-
 def _querysets(
     alias: str, user: Any, box: Box, kind: str | None, after: Place | None
 ) -> Iterable[QuerySet[Question]]:
     if box is Box.MINE:
         # A closed question has no assignee. With closed_at, databases would walk through all open ones instead.
-        mine = Question.objects.using(alias).filter(assignee=user.pk)
-        mine = mine.filter(_is_shown()).order_by("due_at", "id")
+        mine = Question.objects.using(alias).filter(assignee=user.pk).order_by("due_at", "id")
         if kind is not None:
             mine = mine.filter(kind=kind)
         if after is not None:

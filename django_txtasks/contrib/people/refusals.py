@@ -146,7 +146,7 @@ def _answered(question: Question, reader: Any) -> Refusal:
         text = _("You answered at %(time)s.")
     else:
         text = _("%(who)s answered at %(time)s. If you do not agree, talk to %(who)s.")
-    values = {"who": question.answered_as, "time": _at(question.closed_at)}
+    values = {"who": question.answered_as, "time": time_at_end(question.closed_at)}
     return Refusal(Reason.ANSWERED, text % values)
 
 
@@ -155,7 +155,7 @@ def _overtaken(alias: str, question: Question) -> Refusal | None:
     task_id = question.task_id
     wait = Wait.objects.using(alias).filter(task_id=task_id, name=question.name).first()
     if wait is not None and wait.ended_at is not None:
-        at = {"time": _at(wait.ended_at)}
+        at = {"time": time_at_end(wait.ended_at)}
         if wait.value is None:
             text = _(
                 "Too late: the time for an answer ended at %(time)s, and the task went on without one. Choose "
@@ -170,7 +170,7 @@ def _overtaken(alias: str, question: Question) -> Refusal | None:
     if past is None or past.outcome != Outcome.CANCELLED:
         return gone()
     text = _("The task was cancelled at %(time)s, and needs no answer. Choose another question.")
-    return Refusal(Reason.CANCELLED, text % {"time": _at(past.finished_at)})
+    return Refusal(Reason.CANCELLED, text % {"time": time_at_end(past.finished_at)})
 
 
 def _taken(question: Question) -> Refusal:
@@ -183,11 +183,11 @@ def _taken(question: Question) -> Refusal:
     text = _(
         "%(who)s has this question until %(time)s. Choose another question, or ask %(who)s to give it back."
     )
-    return Refusal(Reason.TAKEN, text % {"who": who, "time": _at(question.taken_until)})
+    return Refusal(Reason.TAKEN, text % {"who": who, "time": time_at_end(question.taken_until)})
 
 
-def _at(moment: datetime | None) -> str:
-    """Return a time for the end of a sentence, whose full stop follows."""
+def time_at_end(moment: datetime | None) -> str:
+    """Return a time for the end of a sentence, without a full stop of its own."""
     return time_of(moment).rstrip(".")
 
 

@@ -113,9 +113,10 @@ class Inbox(Pages):
         act, keys = request.POST.get("act", ""), request.POST.getlist("question")
         if act == desk.ENTER:  # the only field for text is the name of a colleague
             act = "give_to"
-        if "take" in request.POST:
-            act, keys = "take", [request.POST["take"]]
-        if act not in (*desk.OF_LISTS, "answer_form", "answer"):
+        for one in desk.OF_ROWS:
+            if one in request.POST:
+                act, keys = one, [request.POST[one]]
+        if act not in (*desk.OF_LISTS, *desk.OF_ROWS, "answer_form", "answer"):
             raise BadRequest("No such act.")
         chosen, gone = together.chosen(keys, request.user)
         if not keys:
@@ -124,17 +125,17 @@ class Inbox(Pages):
             return self._page(gone)
         if act in ("answer_form", "answer"):
             return self._answer(chosen, gone, is_filled=act == "answer")
-        told = [(one.title, desk.act(act, one, request.user, request.POST)) for one in chosen]
-        done = [title for title, refusal in told if not refusal]
+        told = [(one, desk.act(act, one, request.user, request.POST)) for one in chosen]
+        done = [one for one, refusal in told if not refusal]
         said = desk.said(act, done, request.POST) if done else ""
-        refused = [f"{title}: {refusal}" for title, refusal in told if refusal]
+        refused = [f"{one.title}: {refusal}" for one, refusal in told if refusal]
         return self._told(said, refused + gone)
 
     def _take_next(self) -> HttpResponse:
         taken = desk.take_next(self.request.user, self._wanted.kind)
         if taken is None:
             return self._page([_("No question is free.")])
-        self.say(desk.said("take", [taken.title], {}))
+        self.say(desk.said("take", [taken], {}))
         return HttpResponseRedirect(self._with_next(taken.pk))
 
     def _answer(self, chosen: list[Question], gone: list[str], *, is_filled: bool) -> HttpResponse:
@@ -256,8 +257,8 @@ class OneQuestion(Pages):
             if note:
                 refused.append(_("Your note was not saved: %(note)s") % {"note": note})
             return self._page(question, None, refused)
-        self.say(desk.said(act, [question.title], request.POST))
-        stays = act in ("take", "note", "for_me")
+        self.say(desk.said(act, [question], request.POST))
+        stays = act in ("take", "note", "for_me", "show")
         return HttpResponseRedirect(request.get_full_path() if stays else self.back)
 
     def _answer(self, question: Question) -> HttpResponse:
