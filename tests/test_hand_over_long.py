@@ -359,6 +359,7 @@ def test_two_drains_that_sweep_share_the_rows(monkeypatch):
     monkeypatch.setattr("django_txtasks.hand_over.choosing.SLOW_SEARCH_SECONDS", -1)
     monkeypatch.setattr("django_txtasks.hand_over.drain.MOST_ROWS", 10)
     enqueue_many([(paid, (number,)) for number in range(30)])
+    Task.objects.update(run_after="2020-01-01 00:00Z")  # new rows go beside a sweep
     relay.may_go_on.clear()
     with sweeping_over(), sweeping_over():
         helpers.wait_until(lambda: len(relay.got) == 2)
