@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import helpers
 import pytest
 from django.core.checks import run_checks
+from django.core.exceptions import SynchronousOnlyOperation
 from django.core.management import CommandError, call_command
+from django.db import DatabaseError
+from probe import tasks
+
+from django_txtasks import enqueue_many, enqueue_task
 
 REFUSAL = "has no table txtasks_task. Run: manage.py migrate --database second"
 NEED_TABLES = ["runworkers", "runcleaner", "txtasks_audit", "txtasks_queue list", "txtasks_status"]
@@ -58,6 +64,28 @@ def test_a_deployment_that_asks_for_warnings_hears_of_missing_tables(capsys):
     assert "txtasks.W029" in said and "manage.py migrate --database second" in said
     with pytest.raises(CommandError, match="W029"):
         call_command("check", databases=["second"], fail_level="WARNING")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no notes of exceptions")
+@pytest.mark.parametrize("number", [1, 2], ids=["one task", "many tasks"])
+def test_an_enqueue_before_migrate_has_a_note_of_the_remedy(number):
+    calls = [(tasks.note.using(using="second"), ["x"])] * number
+    with pytest.raises(DatabaseError) as caught:
+        enqueue_many(calls) if number > 1 else enqueue_task(calls[0][0], "x")
+    assert "run 'manage.py migrate'." in caught.value.__notes__[0]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no notes of exceptions")
+@pytest.mark.parametrize(
+    "enqueue", [enqueue_task, lambda *call: enqueue_many([(call[0], call[1:])])]
+)
+def test_an_enqueue_in_async_code_has_a_note_of_the_remedy(enqueue):
+    async def view():
+        enqueue(tasks.note, "x")
+
+    with pytest.raises(SynchronousOnlyOperation) as caught:
+        asyncio.run(view())
+    assert "await aenqueue(), aenqueue_task()" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("command", NEED_TABLES)

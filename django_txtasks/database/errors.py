@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import InterfaceError, OperationalError
 
 _LOCK_WAIT = 1205
@@ -18,13 +20,12 @@ _LOST = {1053, 1927, 3169, 4031, *range(2000, 3000), *range(5000, 6000)}
 """MariaDB's and MySQL's codes for sessions that the server has ended, and all codes of client errors."""
 # PostgreSQL: connection exceptions, operator intervention, limits of an idle or a long transaction
 _LOST_STATES = ("08", "57P", "25P03", "25P04")
-_MIGRATE = (
-    "The tables are not those of this release: run 'manage.py migrate', then it goes on by itself."
-)
+_MIGRATE = "The tables are not those of this release: run 'manage.py migrate'"
 _GRANT = (
     "The database user lacks a privilege on the tables of django_txtasks: "
-    "grant it SELECT, INSERT, UPDATE and DELETE, then it goes on by itself."
+    "grant it SELECT, INSERT, UPDATE and DELETE"
 )
+_FOR_ASYNC = "In async code, await aenqueue(), aenqueue_task() or aenqueue_many()"
 # PostgreSQL: undefined table, undefined column; MariaDB/MySQL: the same, and undefined index
 _REMEDIES = {
     **dict.fromkeys(["42P01", "42703", 1146, 1054, 1176], _MIGRATE),
@@ -95,9 +96,23 @@ def ends_session(error: BaseException) -> bool:
 def text_of(error: BaseException) -> str:
     """Return an error as text for people: its type, its message, and a remedy if one is known."""
     text = f"{type(error).__name__}: {message_of(error)}".strip()
+    remedy = _remedy_of(error)
+    return f"{text.rstrip('.')}. {remedy}, then it goes on by itself." if remedy else text
+
+
+def add_remedy(error: Exception) -> None:
+    """Add a note with the remedy to an error of an enqueue, if one is known. Python 3.10 has no notes."""
+    is_async = isinstance(error, SynchronousOnlyOperation)
+    remedy = _FOR_ASYNC if is_async else _remedy_of(error)
+    if remedy and sys.version_info >= (3, 11):
+        error.add_note(f"django_txtasks: {remedy}.")
+
+
+def _remedy_of(error: BaseException) -> str:
     found = [_REMEDIES[code] for code in _codes_of(error) if code in _REMEDIES]
+    text = str(error)
     found += [remedy for start, remedy in _SQLITE_REMEDIES.items() if start in text]
-    return f"{text.rstrip('.')}. {found[0]}" if found else text
+    return found[0] if found else ""
 
 
 def message_of(error: BaseException) -> str:

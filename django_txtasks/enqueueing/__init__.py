@@ -14,10 +14,12 @@ from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks import signals, tracing
+from django_txtasks.database.errors import add_remedy
 from django_txtasks.database.server_kind import refuse_other_product
 from django_txtasks.database.transactions import repeated
 from django_txtasks.declarations.registry import hint_queue
@@ -106,12 +108,16 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
     wanted = [read_call(call, bound_functions) for call in calls]
     aliases = sorted({bound.alias for _, bound in bound_functions.values()})
     has_links = any(bound.subjects for _, bound in bound_functions.values())
-    if not tracing.tracers:
-        return _enqueue_all(wanted, aliases, has_links=has_links)
-    with tracing.enqueueing([_names(bound) for bound, _, _ in wanted]) as traced:
-        with_headers = _with_headers(wanted, traced.headers)
-        handles = _enqueue_all(with_headers, aliases, has_links=has_links)
-        traced.handles = [one for one in handles if one.is_new]
+    try:
+        if not tracing.tracers:
+            return _enqueue_all(wanted, aliases, has_links=has_links)
+        with tracing.enqueueing([_names(bound) for bound, _, _ in wanted]) as traced:
+            with_headers = _with_headers(wanted, traced.headers)
+            handles = _enqueue_all(with_headers, aliases, has_links=has_links)
+            traced.handles = [one for one in handles if one.is_new]
+    except (DatabaseError, SynchronousOnlyOperation) as error:
+        add_remedy(error)
+        raise
     return handles
 
 
@@ -170,12 +176,16 @@ def _enqueue(
     If an earlier task has the same key of ``once``, ``write`` is not called.
     """
     bound = of_call(bind(function), args, kwargs)
-    if not tracing.tracers:
-        return _enqueue_bound(bound, args, kwargs, write)
-    with tracing.enqueueing([_names(bound)]) as traced:
-        ((bound, *_),) = _with_headers([(bound, args, kwargs)], traced.headers)
-        handle, written = _enqueue_bound(bound, args, kwargs, write)
-        traced.handles = [handle] if handle.is_new else []
+    try:
+        if not tracing.tracers:
+            return _enqueue_bound(bound, args, kwargs, write)
+        with tracing.enqueueing([_names(bound)]) as traced:
+            ((bound, *_),) = _with_headers([(bound, args, kwargs)], traced.headers)
+            handle, written = _enqueue_bound(bound, args, kwargs, write)
+            traced.handles = [handle] if handle.is_new else []
+    except (DatabaseError, SynchronousOnlyOperation) as error:
+        add_remedy(error)
+        raise
     return handle, written
 
 
