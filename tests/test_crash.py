@@ -185,7 +185,7 @@ def kill_and_see_it_dead(pid):
 
 
 @pytest.mark.once
-def test_a_frozen_child_is_killed_after_the_second_request_to_stop(monkeypatch):
+def test_a_frozen_child_is_killed_after_the_second_request_to_stop(monkeypatch, caplog):
     monkeypatch.setattr(children, "FROZEN_SECONDS", 0.2)
     supervisor = Supervisor([Assignment(["sleep", "600"])], finite=False)
     (child,) = supervisor.children
@@ -194,18 +194,24 @@ def test_a_frozen_child_is_killed_after_the_second_request_to_stop(monkeypatch):
     supervisor.stop.force()
     assert supervisor.run() == 1
     assert not child.running
+    assert (
+        "signal 9 (SIGKILL: the supervisor sent it, because the process was frozen)" in caplog.text
+    )
 
 
 @pytest.mark.once
 def test_a_process_killed_just_before_a_stop_is_told_and_changes_no_exit_code(tmp_path, caplog):
     assert supervised(tmp_path, "exec sleep 60", kill_and_see_it_dead) == 0
-    assert "ended with signal 9" in caplog.text
+    assert "ended with signal 9 (SIGKILL: the kernel sends it when memory runs out)" in caplog.text
 
 
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("end", "said"),
-    [("kill -9 $$", "signal 9"), ("exit 3", "exit code 3")],
+    [
+        ("kill -9 $$", "signal 9 (SIGKILL: the kernel sends it when memory runs out)"),
+        ("exit 3", "exit code 3"),
+    ],
     ids=["killed", "failed"],
 )
 def test_a_process_that_fails_in_a_stop_is_told_and_the_exit_code_is_1(tmp_path, caplog, end, said):

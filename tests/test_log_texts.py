@@ -279,6 +279,14 @@ def test_a_wrong_broker_url_is_one_line_in_words(link, log, parts, says):
     assert "hunter2" not in log.text and "Traceback" not in log.text
 
 
+def test_a_server_that_takes_connections_and_never_answers_is_told_in_words(link, log):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        fail_to_open(link(server(port=silent.getsockname()[1])))
+    [record] = [one for one in log.records if one.levelno >= logging.WARNING]
+    assert ": it does not answer. Check host and port in" in record.getMessage()
+    assert "Timeout" not in log.text and "AddressFamily" not in log.text
+
+
 @pytest.mark.parametrize(
     ("error", "says"),
     [
@@ -337,7 +345,9 @@ def test_a_worker_says_where_its_broker_is_and_nothing_that_is_not_so(rows, brok
     tasks.note.enqueue()
     run()
     shown = [one.getMessage() for one in log.records if one.levelno >= logging.INFO]
-    assert "broker amqp://127.0.0.1:" in shown[0] and "not connected" not in log.text
+    assert (
+        "broker in the settings: amqp://127.0.0.1:" in shown[0] and "not connected" not in log.text
+    )
     assert not any("connected to RabbitMQ" in line for line in shown)
 
 
@@ -401,7 +411,7 @@ def test_a_cleaner_logs_its_first_and_its_last_line_and_what_it_does(rows, proce
     first, last = processes.log_of(cleaner).splitlines()
     assert re.fullmatch(
         r"[\d-]+ [\d:,]+ INFO \d+ Cleaner of 'default' started: looks at workers every 1.0 s, "
-        r"at tasks every 0.2 s; broker none.",
+        r"at tasks every 0.2 s; broker in the settings: none.",
         first,
     )
     assert re.fullmatch(r"[\d-]+ [\d:,]+ INFO \d+ Cleaner of 'default' stopped.", last)

@@ -8,7 +8,10 @@ import time
 from urllib.parse import unquote, urlsplit
 
 from pika import exceptions
-from pika.adapters.utils.connection_workflow import AMQPConnectorSocketConnectError
+from pika.adapters.utils.connection_workflow import (
+    AMQPConnectorSocketConnectError,
+    AMQPConnectorStackTimeout,
+)
 
 from django_txtasks.conf import Config
 
@@ -33,8 +36,8 @@ _WORDS: list[tuple[tuple[type[BaseException], ...], str]] = [
         f"what answers there does not speak AMQP. Check the port in {SETTING}, and amqp or amqps",
     ),
     (
-        (TimeoutError, socket.timeout),
-        f"it does not answer. Check host and port in {SETTING}, and firewalls",
+        (TimeoutError, socket.timeout, AMQPConnectorStackTimeout),
+        f"it does not answer. Check host and port in {SETTING}, firewalls, and whether RabbitMQ is overloaded",
     ),
     ((ssl.SSLError,), f"TLS failed. Check certificates, and the port in {SETTING}"),
     ((exceptions.ConnectionClosedByBroker,), "it has closed the connection"),

@@ -389,7 +389,7 @@ claim_lost = LogSignal(
 
 worker_started = LogSignal(
     logging.INFO,
-    "Worker %s started: queues %s, tasks at a time: %s, broker %s.",
+    "Worker %s started: queues %s, tasks at a time: %s, broker in the settings: %s.",
     "worker",
     "queues",
     "threads",
@@ -607,8 +607,8 @@ outcome_refused = LogSignal(
 
 broker_failed = LogSignal(
     logging.WARNING,
-    "%s: no connection to RabbitMQ at %s: %s. Next try %s, then at least every 30 s. Tasks still run, found by "
-    "scanning.",
+    "%s: no connection to RabbitMQ at %s: %s. Next try %s, then at least every 30 s. Tasks still run: hints of "
+    "PostgreSQL or scans find them.",
     "who", "broker", "error", "when",
 )  # fmt: skip
 broker_connected = LogSignal(logging.INFO, "%s: connected to RabbitMQ at %s.", "who", "broker")
@@ -647,7 +647,7 @@ hints_unheard = LogSignal(
 
 cleaner_started = LogSignal(
     logging.INFO,
-    "Cleaner of '%s' started: looks at workers every %s s, at tasks every %s s; broker %s.",
+    "Cleaner of '%s' started: looks at workers every %s s, at tasks every %s s; broker in the settings: %s.",
     "database", "beat", "interval", "broker",
 )  # fmt: skip
 cleaner_stopped = LogSignal(logging.INFO, "Cleaner of '%s' stopped.", "database")

@@ -36,6 +36,7 @@ from django_txtasks.signals.tracebacks import printable
 from django_txtasks.wording import counted, time_text
 
 BEYOND_LIMITS, UNREACHABLE = 1, 2
+_HEADS = {"oldest_due": "oldest due (s)"}
 
 
 class Command(PrintingCommand):
@@ -209,7 +210,7 @@ def _cell(status: QueueStatus, name: str) -> str:
 
 def _shown(now: Snapshot) -> list[str]:
     columns = [one.name for one in fields(QueueStatus) if one.name != "capped"]
-    heads = ["queue", *(name.replace("_", " ") for name in columns)]
+    heads = ["queue", *(_HEADS.get(name, name.replace("_", " ")) for name in columns)]
     rows = [
         [queue, *(_cell(status, name) for name in columns)] for queue, status in now.queues.items()
     ]
@@ -236,7 +237,7 @@ def _shown(now: Snapshot) -> list[str]:
         )
     if workers.drains:
         lines.append(f"Drains: {workers.drains} alive.")
-    if not now.cleaners.trouble:
+    if now.cleaners.trouble not in now.problems:
         lines.append(_cleaners(now.cleaners))
     if now.finished is not None:
         lines.append(f"Succeeded in the last 5 minutes: {now.finished}.")

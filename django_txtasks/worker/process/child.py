@@ -83,6 +83,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._failures = 0
         self._started = 0.0
+        self._was_killed = False
         self._ordered, self._kill_at = b"", float("inf")
         self._pipe = self.pid = -1
 
@@ -128,6 +129,7 @@ class Child:
         os.close(reader)
         self._pipe, self.pid = writer, self._process.pid
         self.start_at, self.restarts, self._started = None, False, time.monotonic()
+        self._was_killed = False
         self._ordered, self._kill_at = b"", float("inf")
 
     def _spawn(self, reader: int) -> subprocess.Popen[bytes]:
@@ -166,6 +168,18 @@ class Child:
         """Kill a process that has not ended long after the order to stop now: it is frozen."""
         if self._process is not None and time.monotonic() >= self._kill_at:
             os.kill(self.pid, signal.SIGKILL)
+            self._was_killed = True
+
+    def end_in_words(self, code: int) -> str:
+        """Return an exit code for people, such as ``signal 15 (SIGTERM)``."""
+        if code >= 0:
+            return f"exit code {code}"
+        if -code == signal.SIGKILL:
+            kernel = "the kernel sends it when memory runs out"
+            own = "the supervisor sent it, because the process was frozen"
+            return f"signal 9 (SIGKILL: {own if self._was_killed else kernel})"
+        names = {one.value: f" ({one.name})" for one in signal.Signals}
+        return f"signal {-code}{names.get(-code, '')}"
 
     def start_later(self, how: str) -> None:
         """Start again after a pause, which grows while the child dies young."""

@@ -126,7 +126,7 @@ class Supervisor:
         elif code is not None and (child.restarts or code == EXIT_CODE):
             child.start_at = 0.0
         elif code or (code is not None and not self.finite):
-            child.start_later(_in_words(code))
+            child.start_later(child.end_in_words(code))
         if self.stop.asked:
             child.start_at = None
         elif child.start_at is not None and time.monotonic() >= child.start_at:
@@ -139,7 +139,9 @@ class Supervisor:
             child.start_later(repr(error))
 
     def _tell_of_end(self, child: Child, code: int) -> None:
-        signals.child_died_at_stop.emit(role=child.role, pid=child.pid, status=_in_words(code))
+        signals.child_died_at_stop.emit(
+            role=child.role, pid=child.pid, status=child.end_in_words(code)
+        )
         if code < 0:  # it could not let go of its tasks
             self._rescue_end = time.monotonic() + RESCUE_SECONDS
 
@@ -162,10 +164,6 @@ def _is_failure(code: int | None) -> TypeGuard[int]:
     by the signal, but it has begun no task. A working child handles both signals, so they cannot end it.
     """
     return code not in (None, 0, EXIT_CODE, -signal.SIGTERM, -signal.SIGINT)
-
-
-def _in_words(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _modified() -> dict[Path, float]:
