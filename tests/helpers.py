@@ -270,6 +270,31 @@ def second_alias(**entry: Any) -> Iterator[dict[str, str]]:
         del connections.settings["second"]
 
 
+@contextmanager
+def second_alias_of_plain_user() -> Iterator[dict[str, str]]:
+    """``second`` as an alias of a user of MariaDB that may not write while the server is ``read_only``."""
+    user = f"plain_{uuid.uuid4().hex[:8]}"
+    execute(f"CREATE USER {user}@'%%' IDENTIFIED BY 'x'")
+    try:
+        execute(f"GRANT ALL ON `{connection.settings_dict['NAME']}`.* TO {user}@'%%'")
+        with second_alias(USER=user, PASSWORD="x", HOST="127.0.0.1") as environment:
+            yield environment
+    finally:
+        execute(f"DROP USER {user}@'%%'")
+
+
+@contextmanager
+def read_only_server() -> Iterator[None]:
+    """MariaDB with ``read_only``. Only one test at a time sets it, because tests share the server."""
+    execute("SELECT GET_LOCK('read_only', 100)")
+    try:
+        execute("SET GLOBAL read_only = 1")
+        yield
+    finally:
+        execute("SET GLOBAL read_only = 0")
+        execute("SELECT RELEASE_LOCK('read_only')")
+
+
 def tables_of(alias: str) -> list[str]:
     """Return the names of our tables in a database."""
     return [

@@ -55,6 +55,21 @@ class Mutant:
 BOTH = ("POSTGRES", "MARIADB")
 FENCE = "WHERE id = %(id)s AND attempt = %(attempt)s AND worker = %(worker)s AND TRIM(status) = 'claimed'"
 MUTANTS = [
+    Mutant("no writes: a replica with living processes is no problem", "inspection/no_writes.py",
+           {"    if is_anyone_alive() and not (found.is_everywhere and is_primary):": "    if False:"},
+           "test_no_writes.py::test_a_replica_with_living_processes_is_no_problem"),
+    Mutant("no writes: the primary is told before the leases run out", "inspection/no_writes.py",
+           {"not (found.is_everywhere and is_primary)": "True"},
+           "test_no_writes.py::test_where_the_tasks_are_written_it_is_told_before_the_leases_run_out"),
+    Mutant("no writes: problems that follow are left out", "overview/problems.py",
+           {"        if refusal.explains:": "        if False:"},
+           "test_no_writes.py::test_the_status_begins_with_it_and_does_not_advise_to_start_processes"),
+    Mutant("no writes: a user of MariaDB may write anyway", "database/read_only.py",
+           {' and not _may_write_anyway(alias)': ""},
+           "test_no_writes.py::test_a_user_that_may_write_anyway_has_no_problem", ("MARIADB",)),
+    Mutant("drain: a target that is back is not called away", "hand_over/drain.py",
+           {"self._away_count, self.away = None, 0, \"\"": "self._away_count = None, 0"},
+           "test_hand_over_settings.py::test_the_status_names_a_target_that_cannot_be_reached"),
     Mutant("people: a page shows no question to who may not see it", "contrib/people/views.py",
            {"if not showing.is_visible(question, self.request.user):": "if False:"},
            "test_people_pages.py::test_who_may_not_sees_nothing"),

@@ -281,7 +281,7 @@ def test_a_cleaner_that_is_gone_or_achieves_nothing_is_told_of(facts, text):
 def test_without_any_cleaner_it_says_what_to_start():
     assert status().splitlines()[1].removeprefix("Also: ") == (
         "No cleaner is running. Tasks of crashed workers stay claimed. "
-        "Start runworkers without --no-cleaner, or keep manage.py runcleaner running."
+        "Keep manage.py runcleaner running, or start runworkers without --no-cleaner."
     )
 
 

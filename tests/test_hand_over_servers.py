@@ -5,7 +5,6 @@ import hashlib
 import json
 import tempfile
 import threading
-import uuid
 from collections import Counter
 from pathlib import Path
 
@@ -168,24 +167,16 @@ def test_a_session_that_waits_too_long_is_replaced_and_no_row_arrives_twice(txta
 def test_a_server_that_becomes_read_only_gets_no_row_sent_again_and_again():
     if connection.vendor != "mysql":
         pytest.skip("a session of PostgreSQL locks no rows while it is read-only")
-    user = f"plain_{uuid.uuid4().hex[:8]}"
-    helpers.execute(f"CREATE USER {user}@'%%' IDENTIFIED BY 'x'")
-    helpers.execute(f"GRANT ALL ON `{connection.settings_dict['NAME']}`.* TO {user}@'%%'")
     enqueue_many([(paid, (number,)) for number in range(5)])
-    try:
-        relay.may_go_on.clear()
-        with (
-            helpers.second_alias(USER=user, PASSWORD="x", HOST="127.0.0.1"),
-            handing.handing_over(alias="second") as drain,
-        ):
-            helpers.wait_until(lambda: relay.got)
-            helpers.execute("SET GLOBAL read_only = 1")
+    relay.may_go_on.clear()
+    with (
+        helpers.second_alias_of_plain_user(),
+        handing.handing_over(alias="second") as drain,
+    ):
+        helpers.wait_until(lambda: relay.got)
+        with helpers.read_only_server():
             relay.may_go_on.set()
             helpers.wait_until(lambda: drain._failures >= 4)
             assert set(counted().values()) == {1}
-            helpers.execute("SET GLOBAL read_only = 0")
-            helpers.wait_until(lambda: not Task.objects.exists())
-    finally:
-        helpers.execute("SET GLOBAL read_only = 0")
-        helpers.execute(f"DROP USER {user}@'%%'")
+        helpers.wait_until(lambda: not Task.objects.exists())
     assert set(counted().values()) == {2}

@@ -1,6 +1,7 @@
 """What the setting hand_over, calls and commands refuse, and who shows that a drain serves a queue."""
 
 import pickle
+import threading
 
 import helpers
 import pytest
@@ -11,7 +12,8 @@ from probe import relay, tasks
 from django_txtasks import enqueue_many, enqueue_task, external, task
 from django_txtasks.conf import get_config, parse
 from django_txtasks.enqueueing.batches import batch
-from django_txtasks.exceptions import ConfigError, InvalidOption, UnknownQueue
+from django_txtasks.exceptions import Away, ConfigError, InvalidOption, UnknownQueue
+from django_txtasks.hand_over.process import DrainProcess
 from django_txtasks.hand_over.rows import MESSAGE
 from django_txtasks.hand_over.targets import target_of
 from django_txtasks.inspection import audit, explain, status
@@ -218,6 +220,29 @@ def test_a_site_whose_tasks_are_all_handed_over_needs_no_worker():
     assert "no_worker" not in problems()
     tasks.note.enqueue("for a worker")
     assert "no_worker" in problems()
+
+
+def test_the_status_names_a_target_that_cannot_be_reached():
+    """As with a dead broker: at once, and not after the minute in which rows get late."""
+    relay.reset()
+    relay.answers["billing.paid"] = Away("nothing listens there.")
+    enqueue_task(paid, 1)
+    process = DrainProcess(get_config(), ["default"], ["events"])
+    thread = threading.Thread(target=process.run)
+    thread.start()
+    try:
+        helpers.wait_until(lambda: "target_away" in problems())
+        found = next(one for one in overview(max_age=0).problems if one.name == "target_away")
+        assert found.text == (
+            "A drain of queue events cannot reach its target: nothing listens there. 1 task waits."
+        )
+        assert not found.is_warning and "handed_slowly" not in problems()
+        relay.answers.clear()
+        helpers.wait_until(lambda: "target_away" not in problems())
+    finally:
+        process.stop.request()
+        thread.join(helpers.PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_a_drain_hides_no_undeclared_name_and_makes_none():

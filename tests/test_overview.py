@@ -273,7 +273,10 @@ def test_silent_workers_and_several_releases(well):
     Worker.objects.filter(pid=7).update(release="b")
     worker(release="a", pid=3)
     silent, releases = now().problems
-    assert silent.text == "1 worker is silent, and nobody has declared it lost: web-2 pid 2."
+    assert silent.text == (
+        "1 worker is silent, and nobody has declared it lost: web-2 pid 2. If it runs, its log says why it cannot "
+        "write to the database, such as a full disk."
+    )
     assert (releases.text, releases.is_warning) == (
         "Workers of several releases run side by side: a, b.", True,
     )  # fmt: skip

@@ -59,6 +59,15 @@ DATABASES: dict[str, tuple[dict[str, str], str | None]] = {
     "well": ({}, None),
     "without worker": ({'txtasks_workers{state="alive"}': "0x70"}, "TxtasksNoWorker"),
     "without cleaner": ({"txtasks_cleaners{}": "0x70"}, "TxtasksNoCleaner"),
+    "without writes": (
+        {
+            'txtasks_problems{problem="no_writes"}': "1x70",
+            'txtasks_workers{state="alive"}': "0x70",
+            "txtasks_cleaners{}": "0x70",
+            **LATE,
+        },
+        "TxtasksNoWrites",
+    ),
     "late": (LATE, "TxtasksTasksWait"),
     "paused and late": ({**LATE, **PAUSED}, "TxtasksPausedQueue"),
     "paused and empty": ({**PAUSED, 'txtasks_due{queue="mail"}': "0x70"}, None),

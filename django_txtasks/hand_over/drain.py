@@ -55,6 +55,7 @@ class Drain:
         liveness: the answers for probes. The drain is ready if a pass has ended lately.
         handed: number of rows that were handed over.
         left: the reason why due rows are left although it has ended by itself; empty: none are left.
+        away: the reason why the target cannot be reached; empty: it can.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Drain:
         self._unheard = ""  # why the last rows that were sent had no answer
         self.handed = 0
         self.left = ""
+        self.away = ""
 
     def run(self) -> None:
         """Hand over until told to stop; with ``until_idle``, see there."""
@@ -147,6 +149,7 @@ class Drain:
 
     def _is_away(self, reason: str) -> float | None:
         """Tell once that the target cannot be reached. Return the seconds to wait; None = give it up."""
+        self.away = reason
         self._away_count += 1
         self._size = LEAST_ROWS
         if self._until_idle and self._away_count >= TRIES:
@@ -168,7 +171,7 @@ class Drain:
         if self._away_since is not None:
             seconds = time.monotonic() - self._away_since
             signals.target_back.emit(queue=self.queue, seconds=seconds)
-        self._away_since, self._away_count = None, 0
+        self._away_since, self._away_count, self.away = None, 0, ""
 
     def _has_failed(self, error: Exception) -> float:
         if self._is_ordered and is_in_the_way(error):  # another drain is at work

@@ -19,6 +19,7 @@ from django_txtasks.hand_over.drain import Drain
 from django_txtasks.hand_over.targets import target_of
 from django_txtasks.lifecycle import workers
 from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.progress import Progress
 from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
@@ -137,6 +138,7 @@ class Presence:
         self._config, self._alias, self._queues = config, alias, sorted(queues)
         self._drains = [one for one in drains if one.alias == alias]
         self._worker: uuid.UUID | None = None
+        self._told_away: dict[str, Progress] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="txtasks-drain-beats", daemon=True)
 
@@ -179,6 +181,19 @@ class Presence:
             signals.drain_started.emit(
                 worker=self._worker, queues=", ".join(self._queues), database=self._alias
             )
+            self._told_away = {}
+        self._tell_away(self._worker)
+
+    def _tell_away(self, worker: uuid.UUID) -> None:
+        """Write into the row which targets cannot be reached, after each change."""
+        away = {
+            f"{workers.AWAY}{one.queue}": Progress(0, note=one.away)
+            for one in self._drains
+            if one.away
+        }
+        if away != self._told_away:
+            workers.write_progress(self._alias, worker, away)
+            self._told_away = away
 
     def _has_beaten(self, worker: uuid.UUID, listening: bool | None) -> bool:
         """Beat. Return False if the worker was declared lost."""

@@ -13,6 +13,8 @@ from django_txtasks.conf import Config
 from django_txtasks.database.errors import is_timeout, text_of
 from django_txtasks.database.execute import fetch_value
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS, Finding
+from django_txtasks.inspection.no_writes import NAME as NO_WRITES
+from django_txtasks.inspection.no_writes import NoWrites, no_writes
 from django_txtasks.inspection.questions import QUESTIONS, Question, View
 from django_txtasks.lifecycle import statements
 from django_txtasks.models import Worker
@@ -25,14 +27,27 @@ STATEMENT_TIMEOUT = timedelta(seconds=10)
 def audit(alias: str, config: Config, long_running_after: timedelta | None = None) -> list[Finding]:
     """Return the findings, problems first.
 
+    If the database takes no writes, this comes first, and findings that would follow from it are left out.
+
     Args:
         long_running_after: report tasks without a time limit that a living worker has run for longer; None: as
             the setting says.
     """
     with _reading(alias):
         view = _view(alias, config, long_running_after or config.long_running_after)
-    found = [finding for question in QUESTIONS if (finding := _answer(question, view))]
+        refusal = no_writes(alias, is_anyone_alive=view.is_anyone_alive)
+    found = [
+        finding
+        for question in QUESTIONS
+        if not _explains(refusal, question) and (finding := _answer(question, view))
+    ]
+    if refusal is not None:
+        found.insert(0, Finding(NO_WRITES, refusal.fact, refusal.remedy, refusal.effect))
     return sorted(found, key=lambda finding: not finding.is_problem)
+
+
+def _explains(refusal: NoWrites | None, question: Question) -> bool:
+    return refusal is not None and refusal.explains and question.follows
 
 
 def _view(alias: str, config: Config, long_running_after: timedelta) -> View:

@@ -26,6 +26,8 @@ from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.exceptions import EndLost, WorkerLost, WorkerStopped
+from django_txtasks.inspection.no_writes import NAME as NO_WRITES
+from django_txtasks.inspection.no_writes import NoWrites, no_writes
 from django_txtasks.lanes.status import rate_text, status_of_lanes
 from django_txtasks.lifecycle import cleaners
 from django_txtasks.lifecycle.attempts import misfit_of_last, read_entries
@@ -180,6 +182,9 @@ def _end_by_crash(task: Any) -> str:
 def _lost(alias: str, who: str) -> Reason:
     """Return the reason for a claim whose worker is gone: when a cleaner will recover it."""
     seen = cleaners.seen(alias)
+    refusal = no_writes(alias, is_anyone_alive=lambda: any(one.achieves for one in seen))
+    if refusal is not None and refusal.explains:
+        return _without_writes(refusal)
     if trouble := cleaners.trouble(seen):
         gone = _("Its worker is gone: %(worker)s.") % {"worker": who}
         return Reason("lost", f"{gone} {trouble}", str(cleaners.HOW))
@@ -361,6 +366,10 @@ def _start(options: str) -> str:
 def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
     workers = Worker.objects.using(alias).filter(lost=False).annotate(now=DatabaseNow())
     living = [one for one in workers[:MAX_WORKERS] if not one.is_silent(one.now)]
+    if not living and (refusal := no_writes(alias, is_anyone_alive=lambda: False)):
+        yield _without_writes(refusal)
+        if refusal.explains:
+            return
     if task.queue_name in get_config().hand_over:
         yield from _lack_of_drains(alias, task, living)
         return
@@ -398,6 +407,10 @@ def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
         if all(TAKES_LAST in texts(one.task_names) for one in able) and is_last:
             reason = replace(reason, text=f"{LAST_CHANCE} {reason.text}")
         yield reason
+
+
+def _without_writes(refusal: NoWrites) -> Reason:
+    return Reason(NO_WRITES, f"{refusal.fact} {refusal.effect}", refusal.remedy)
 
 
 def _lack_of_drains(alias: str, task: Any, living: Sequence[Any]) -> Iterator[Reason]:

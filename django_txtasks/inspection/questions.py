@@ -37,6 +37,7 @@ class Question:
 
     Attributes:
         causes: returns texts about the causes of the found tasks.
+        follows: True = a database that takes no writes explains the finding.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Question:
     ask: Callable[[View], models.QuerySet[Any] | list[str]]
     is_problem: bool = True
     causes: Callable[[View], list[str]] = lambda view: []
+    follows: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,15 @@ class View:
     def undeclared(self) -> names.Found:
         """Names of pending tasks that no living worker of their queue declares."""
         return names.undeclared(self.alias, self.config.queues)
+
+    @cached_property
+    def known_cleaners(self) -> list[cleaners.Seen]:
+        """The cleaners that have a row."""
+        return cleaners.seen(self.alias)
+
+    def is_anyone_alive(self) -> bool:
+        """Return True if a worker, a drain or a cleaner has beaten lately."""
+        return bool(self._alive()) or any(one.achieves for one in self.known_cleaners)
 
     def served(self) -> list[str]:
         """Return the queues that at least one living worker serves."""
@@ -203,8 +214,8 @@ def _silent(view: View) -> list[str]:
 
 
 def _nobody_cleans(view: View) -> list[str]:
-    trouble = cleaners.trouble(cleaners.seen(view.alias))
-    return [trouble] if trouble else []
+    fact = cleaners.fact(view.known_cleaners)
+    return [fact] if fact else []
 
 
 def _causes_of_death(view: View) -> list[str]:
@@ -231,13 +242,16 @@ QUESTIONS = (
         "Tasks of crashed workers stay claimed, expired tasks wait, and finished tasks are never deleted.",
         f"{_HOW} If one runs, the line above and its log say why it achieves nothing.",
         _nobody_cleans,
+        follows=True,
     ),
     Question(
         "silent_workers",
         "workers silent for two leases that nobody declared lost",
-        "No cleaner runs, or it cannot reach the database. Tasks of crashed workers stay claimed.",
-        f"{_HOW} Running more than one does no harm.",
+        "A cleaner would have declared them lost: none runs, or it cannot write to the database.",
+        "Check that a cleaner runs (runworkers starts one). More than one does no harm. If these workers run, "
+        "their log says why they cannot write to the database, such as a full disk.",
         _silent,
+        follows=True,
     ),
     Question(
         "not_recovered",
@@ -245,6 +259,7 @@ QUESTIONS = (
         "No worker runs them, and no cleaner has recovered them.",
         "Check that a cleaner runs (runworkers starts one); if it does, its log says why it leaves them.",
         _not_recovered,
+        follows=True,
     ),
     Question(
         "overdue_unserved",
@@ -252,6 +267,7 @@ QUESTIONS = (
         "They wait for a worker that does not exist.",
         "Start one: manage.py runworkers, if need be with --queue. Check --exclude-queue of the running workers.",
         lambda view: view.unserved(),
+        follows=True,
     ),
     Question(
         "overdue_undrained",
@@ -259,6 +275,7 @@ QUESTIONS = (
         "They wait for a drain that does not exist.",
         "Start one: manage.py rundrain.",
         lambda view: view.undrained(),
+        follows=True,
     ),
     Question(
         "handed_and_served",
@@ -273,6 +290,7 @@ QUESTIONS = (
         "There are too few workers, or they are too slow. (Tasks with unknown names are a finding of their own.)",
         "Start more workers, or more threads for each. manage.py txtasks_explain says why one task waits.",
         lambda view: view.overdue(),
+        follows=True,
     ),
     Question(
         "overdue_paused",
@@ -291,6 +309,7 @@ QUESTIONS = (
         lambda view: [
             f"{name} in queue {queue}" for queue, found in view.undeclared.items() for name in found
         ],
+        follows=True,
     ),
     Question(
         "misfits",
@@ -322,6 +341,7 @@ QUESTIONS = (
         "Each pass of a cleaner ends such batches: check that a cleaner runs (runworkers starts one), and read "
         "its log. If it cannot end them, a session has locked the batch's row: end that session.",
         lambda view: forgotten.unended_batches(view.alias, view.config, view.now),
+        follows=True,
     ),
     Question(
         "unwoken_tasks",
@@ -329,6 +349,7 @@ QUESTIONS = (
         "Their wait ended long ago, but they are due later. This package does not write such rows.",
         "The action Run now, in the admin, lets them continue. Then find out who wrote these rows by hand.",
         lambda view: forgotten.unwoken_tasks(view.alias, view.config, view.now),
+        follows=True,
     ),
     Question(
         "schedules",
@@ -336,6 +357,7 @@ QUESTIONS = (
         "Their ticks have no tasks, or the tasks do not succeed.",
         "manage.py txtasks_schedules check says which, and why.",
         lambda view: [one.row.pk for one in status_of_schedules(view.alias) if not one.is_well],
+        follows=True,
     ),
     Question(
         "live_and_finished",

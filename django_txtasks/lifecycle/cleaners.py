@@ -25,7 +25,7 @@ ONCE_COUNTS = timedelta(hours=1)
 KEEP_KILLED = timedelta(hours=1)
 """Time for which the row of a killed cleaner is kept and shown."""
 MAX_ROWS = 1000
-HOW = _lazy("Start runworkers without --no-cleaner, or keep manage.py runcleaner running.")
+HOW = _lazy("Keep manage.py runcleaner running, or start runworkers without --no-cleaner.")
 MOST_SECONDS = 1e9
 """Longest time that is shown; a time in a row may be invalid."""
 
@@ -179,18 +179,25 @@ def only_once(cleaners: list[Seen]) -> float | None:
 
 
 def trouble(cleaners: list[Seen]) -> str:
-    """Return the problem in one line if no cleaner is at work; empty = one is."""
+    """Return the problem in one line, with a remedy, if no cleaner is at work; empty = one is."""
+    text = fact(cleaners)
+    if not text or any(one.is_there for one in cleaners):
+        return text
+    return f"{text} {_('Tasks of crashed workers stay claimed.')} {HOW}"
+
+
+def fact(cleaners: list[Seen]) -> str:
+    """Return the problem without consequence and remedy if no cleaner is at work; empty = one is."""
     if any(one.achieves for one in cleaners):
         return ""
     stuck = [one for one in cleaners if one.is_there]
     if stuck:
         return stuck[0].trouble
-    text = _("No cleaner is running.")
-    if cleaners:
-        facts = {"where": cleaners[0].where, "span": _span(cleaners[0].silence)}
-        last = _("No cleaner is running: the last one, on %(where)s, was seen %(span)s ago.")
-        text = last % facts
-    return f"{text} {_('Tasks of crashed workers stay claimed.')} {HOW}"
+    if not cleaners:
+        return _("No cleaner is running.")
+    facts = {"where": cleaners[0].where, "span": _span(cleaners[0].silence)}
+    last = _("No cleaner is running: the last one, on %(where)s, was seen %(span)s ago.")
+    return last % facts
 
 
 def _change(alias: str, cleaner: uuid.UUID, **changes: Any) -> bool:

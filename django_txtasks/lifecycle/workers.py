@@ -30,6 +30,10 @@ PROTOCOL = LANES
 DRAIN_MARK = "@drain"
 """The only name in the row of a drain, which runs no task function: it hands over the rows of its queues."""
 
+AWAY = "@away "
+"""Begin of the key, before the name of a queue, under which a drain's row has the reason why its target takes
+nothing."""
+
 
 class Beat(NamedTuple):
     """A beat that was written.

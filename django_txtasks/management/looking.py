@@ -11,6 +11,7 @@ from django.db import DatabaseError
 from django_txtasks.conf import get_config
 from django_txtasks.database.errors import is_timeout
 from django_txtasks.inspection.late import Late
+from django_txtasks.inspection.no_writes import NAME as NO_WRITES
 from django_txtasks.inspection.status import QueueStatus, Snapshot, snapshot
 from django_txtasks.overview import Count, Overview, QueueFigures
 from django_txtasks.overview.counting import STATES, Cell
@@ -70,6 +71,8 @@ def _problems(now: Snapshot, found: Overview | None) -> Iterator[str]:
     yield from (one.text for one in every if not one.is_warning)
     behind = {one.subject for one in every if one.name == "queue_behind"}
     all_late = [one for one in now.late if not (one.queue in behind and _is_next(one))]
+    if any(one.name == NO_WRITES for one in every):
+        all_late = []
     for late in all_late[:MOST_NAMED]:
         yield f"A task has been due for {late.seconds:.0f} s: {late}"
     if len(all_late) > MOST_NAMED:

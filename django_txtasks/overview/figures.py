@@ -45,6 +45,7 @@ class QueueFigures:
         minutes: attempts of the last hour, minute by minute, the oldest first; empty = none are counted.
         undeclared: names of waiting tasks that no living worker of the queue declares, with the number of tasks
             that were seen; more may wait.
+        away: the reason why a drain of the queue cannot reach its target; empty = it can, or there is no drain.
     """
 
     name: str
@@ -61,6 +62,7 @@ class QueueFigures:
     undeclared: Mapping[str, int] | None = None
     in_lanes: Count = NONE
     minutes: tuple[Point, ...] = ()
+    away: str = ""
 
     @property
     def per_minute(self) -> float:

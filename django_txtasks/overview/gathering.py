@@ -10,6 +10,7 @@ from django_txtasks import stats
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch_value
 from django_txtasks.database.transactions import only_reading
+from django_txtasks.inspection.no_writes import NoWrites, no_writes
 from django_txtasks.lanes.status import status_of_lanes
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.lane_buckets import BUCKETS_OF_LANE, LaneBucket, buckets_of
@@ -29,8 +30,10 @@ from django_txtasks.overview.figures import (
 from django_txtasks.overview.problems import problems_of
 from django_txtasks.overview.running import (
     MOST_WORKERS,
+    CleanerFigures,
     Running,
     WorkerFigures,
+    away,
     cleaners_of,
     running,
     workers,
@@ -84,6 +87,8 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
             .annotate(now=DatabaseNow())
             .order_by("pk")[: MOST_SCHEDULES + 1]
         )
+        cleaners = cleaners_of(alias)
+        refusal = _no_writes(alias, processes, cleaners)
         found = Overview(
             database=alias,
             at=moment_of(fetch_value(alias, NOW_IN_UTC)),
@@ -95,7 +100,7 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
             running_total=claimed.total,
             workers=tuple(processes),
             has_more_workers=len(found_workers) > MOST_WORKERS,
-            cleaners=cleaners_of(alias),
+            cleaners=cleaners,
             lanes=_full_lanes(alias, claimed),
             schedules=_late(alias, rows[:MOST_SCHEDULES]),
             schedules_total=len(rows),
@@ -103,7 +108,16 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
             has_more_causes=causes.is_cut,
             figures=figures,
         )
-    return replace(found, problems=problems_of(found)), counts
+    return replace(found, problems=problems_of(found, refusal)), counts
+
+
+def _no_writes(
+    alias: str, processes: list[WorkerFigures], cleaners: CleanerFigures
+) -> NoWrites | None:
+    def is_anyone_alive() -> bool:
+        return cleaners.at_work > 0 or any(one.is_alive for one in processes)
+
+    return no_writes(alias, is_anyone_alive=is_anyone_alive)
 
 
 def _queues(
@@ -132,6 +146,7 @@ def _queues(
     heads = [(one.queue_name, one.priority) for one in buckets]
     undeclared = names.undeclared(alias, chosen, buckets=heads)
     counts = counting.counts(alias, chosen, buckets, before)
+    reasons = away(alias, processes)
     # buckets come in the order of the queues' names, so a cut hides the rest of the last queue and all behind it
     whole = {one.queue_name for one in buckets} - {one.queue_name for one in buckets[-1:]}
     figures = []
@@ -157,6 +172,7 @@ def _queues(
                 slots=sum(one.slots for one in serving),
                 pause=pauses.get(name),
                 undeclared=undeclared.get(name),
+                away=reasons.get(name, ""),
             )
         )
     return tuple(figures), len(every) - len(chosen), counts

@@ -18,6 +18,7 @@ from django_txtasks.stats.by_cause import MOST
 from django_txtasks.wording import span, time_text
 
 if TYPE_CHECKING:
+    from django_txtasks.inspection.no_writes import NoWrites
     from django_txtasks.overview.figures import Overview, QueueFigures
     from django_txtasks.overview.running import RunningTask
 
@@ -28,6 +29,13 @@ LATE_AFTER = timedelta(minutes=1)
 """A queue is behind if its oldest due task has waited for longer, and no limit of a lane can be the reason."""
 LONGEST_LIST = 3
 """Number of names that a sentence lists."""
+_FOLLOW_FROM_NO_WRITES = frozenset(
+    {
+        "no_worker", "no_cleaner", "silent_workers", "unserved_queue", "undrained_queue", "queue_behind",
+        "handed_slowly", "undeclared_names", "nobody_listens",
+    }
+)  # fmt: skip
+"""Names of problems that a database without writes explains. The advice in their sentences would not help."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,11 @@ _NOT_TAKEN = ngettext_lazy(
     "drains has the reason if its target takes nothing.",
     "number",
 )
+_AWAY = ngettext_lazy(
+    "A drain of queue %(queue)s cannot reach its target: %(reason)s. %(count)s task waits.",
+    "A drain of queue %(queue)s cannot reach its target: %(reason)s. %(count)s tasks wait.",
+    "number",
+)
 _LANE = ngettext_lazy(
     "Lane %(lane)s is full (%(limits)s): %(count)s task waits. %(task)s has run in it for %(run)s.",
     "Lane %(lane)s is full (%(limits)s): %(count)s tasks wait. %(task)s has run in it for %(run)s.",
@@ -128,10 +141,15 @@ _CAUSE_SINCE = ngettext_lazy(
     "number",
 )
 _NOBODY = _("No worker is alive, so no task runs. Start one: manage.py runworkers.")
-_NO_CLEANER = "%(trouble)s"
+_NONE_BEATS = _(
+    "No worker is alive, so no task runs. If no worker process runs, start one: manage.py runworkers."
+)
+_TEXT = "%(text)s"
 _SILENT = ngettext_lazy(
-    "%(count)s worker is silent, and nobody has declared it lost: %(names)s.",
-    "%(count)s workers are silent, and nobody has declared them lost: %(names)s.",
+    "%(count)s worker is silent, and nobody has declared it lost: %(names)s. If it runs, its log says why it "
+    "cannot write to the database, such as a full disk.",
+    "%(count)s workers are silent, and nobody has declared them lost: %(names)s. If they run, their logs say why "
+    "they cannot write to the database, such as a full disk.",
     "number",
 )
 _UNDECLARED = _(
@@ -171,8 +189,12 @@ _ASKED = ngettext_lazy(
 )
 
 
-def problems_of(found: Overview) -> tuple[Problem, ...]:
-    """Return the problems of an overview, then its warnings."""
+def problems_of(found: Overview, refusal: NoWrites | None = None) -> tuple[Problem, ...]:
+    """Return the problems of an overview, then its warnings.
+
+    Args:
+        refusal: why the database takes no writes. It comes first, and problems that follow from it are left out.
+    """
     everything = [
         *_of_processes(found),
         *(one for queue in found.queues for one in _of_queue(queue, found)),
@@ -182,16 +204,26 @@ def problems_of(found: Overview) -> tuple[Problem, ...]:
         *_of_running(found),
         *_of_broker(found),
     ]
+    if refusal is not None:
+        if refusal.explains:
+            everything = [one for one in everything if not _follows(one)]
+        everything.insert(0, Problem("no_writes", _TEXT, {"text": refusal.text}))
     return tuple(sorted(everything, key=lambda one: one.is_warning))
+
+
+def _follows(problem: Problem) -> bool:
+    """Return True if a database that takes no writes explains a problem."""
+    is_late_schedule = problem.name == "schedule" and not problem.values["problem"]
+    return is_late_schedule or problem.name in _FOLLOW_FROM_NO_WRITES
 
 
 def _of_processes(found: Overview) -> Iterator[Problem]:
     alive = [one for one in found.workers if one.is_alive and not one.is_drain]
-    if not alive and _needs_worker(found):
-        yield Problem("no_worker", _NOBODY, {})
-    if found.cleaners.trouble:
-        yield Problem("no_cleaner", _NO_CLEANER, {"trouble": found.cleaners.trouble})
     silent = [f"{one.host} pid {one.pid}" for one in found.workers if one.state == "silent"]
+    if not alive and _needs_worker(found):
+        yield Problem("no_worker", _NONE_BEATS if silent else _NOBODY, {})
+    if found.cleaners.trouble:
+        yield Problem("no_cleaner", _TEXT, {"text": found.cleaners.trouble})
     if silent:
         yield Problem("silent_workers", _SILENT, _listed(silent))
     deaf = [f"{one.host} pid {one.pid}" for one in alive if one.is_deaf]
@@ -248,7 +280,10 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
 def _of_handed(queue: QueueFigures, found: Overview, waits: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the problem of a queue whose tasks are handed over."""
     drains = [one for one in found.workers if one.is_drain and one.is_alive]
-    if queue.due and not any(queue.name in one.queues for one in drains):
+    if queue.away:
+        values = {**waits, "reason": queue.away.rstrip(".")}
+        yield Problem("target_away", _AWAY, values, queue.name, is_warning=not queue.due)
+    elif queue.due and not any(queue.name in one.queues for one in drains):
         if not found.has_more_workers:
             yield Problem("undrained_queue", _UNDRAINED, waits, queue.name)
     elif waits["oldest"] > LATE_AFTER and queue.due:

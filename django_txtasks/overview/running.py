@@ -14,7 +14,7 @@ from django.db.models.functions import Cast, Coalesce
 
 from django_txtasks.lifecycle import cleaners
 from django_txtasks.lifecycle.turn import LOOP_MARK
-from django_txtasks.lifecycle.workers import DRAIN_MARK, progress_at, texts_in
+from django_txtasks.lifecycle.workers import AWAY, DRAIN_MARK, progress_at, texts_in
 from django_txtasks.models import DatabaseNow, Status, Task, Worker
 from django_txtasks.overview.counting import MOST, NONE, Count
 from django_txtasks.progress import Progress
@@ -160,6 +160,13 @@ def workers(alias: str) -> list[WorkerFigures]:
         .order_by("lost", "host", "pid")[: MOST_WORKERS + 1]
     )  # fmt: skip
     return [_worker(row) for row in rows]
+
+
+def away(alias: str, workers: Iterable[WorkerFigures]) -> dict[str, str]:
+    """Return by queue the reason why a living drain cannot reach its target."""
+    drains = [one.id for one in workers if one.is_drain and one.is_alive]
+    notes = progress_at(alias, drains) if drains else {}
+    return {key.removeprefix(AWAY): one.note for key, one in notes.items() if key.startswith(AWAY)}
 
 
 def cleaners_of(alias: str) -> CleanerFigures:
