@@ -101,8 +101,8 @@ MUTANTS = [
            {"return wanted if is_ours else self.inbox_url()": "return wanted or self.inbox_url()"},
            "test_people_pages.py::test_an_act_leads_to_no_other_site"),
     Mutant("people: a refused act writes no entry", "contrib/people/desk.py",
-           {"            if refusal is None:\n                note_in_log(user, question, text)":
-            "            note_in_log(user, question, text)"},
+           {"        if refusal is None:\n            note_in_log(user, question, text)":
+            "        note_in_log(user, question, text)"},
            "test_people_pages.py::test_a_refused_act_writes_no_entry"),
     Mutant("people: the admin's questions are for who may see some", "contrib/people/admin.py",
            {"if not self.has_view_permission(request):": "if False:"},
@@ -113,6 +113,12 @@ MUTANTS = [
     Mutant("people: a question is not in the list of who has hidden it", "contrib/people/lists.py",
            {"(*question.not_by, *question.hidden_for)": "question.not_by"},
            "test_people.py::test_a_question_that_is_hidden_for_one_person_stays_for_the_others"),
+    Mutant("people: no note is replaced that its reader has not seen", "contrib/people/desk.py",
+           {"_unseen(question, data) or work[name]()": "work[name]()"},
+           "test_people_pages.py::test_no_note_is_replaced_that_its_reader_has_not_seen"),
+    Mutant("people: a question that its person hides is free", "contrib/people/acts.py",
+           {"{} if until is None else FREE_COLUMNS": "{}"},
+           "test_people.py::test_a_question_that_its_person_hides_is_free"),
     Mutant("people: two who hide a question at once both do", "contrib/people/acts.py",
            {"row).select_for_update().first()": "row).first()"},
            "test_people_races.py::test_two_who_hide_a_question_from_themselves_at_once_both_do", BOTH),

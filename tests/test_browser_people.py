@@ -67,7 +67,7 @@ def test_a_question_is_answered_in_two_windows(visit, person):  # noqa: F811
     assert second.get_by_label("Reason").input_value() == "seen"
     first.get_by_label("Reason").fill("fine")
     first.get_by_role("button", name="Answer").click()
-    assert first.get_by_text(f"Noted, will be done: {title}").is_visible()
+    assert first.get_by_text(f"Your answer is saved: {title}").is_visible()
     third.get_by_role("button", name="Answer").click()
     assert third.get_by_role("alert").filter(has_text="Ada answered at").is_visible()
     assert third.get_by_text("Not used: your answer").is_visible()
@@ -87,7 +87,7 @@ def test_the_keyboard_alone_is_enough(visit, person, purchase_question):  # noqa
     assert window.get_by_text("This field is required.").is_visible()
     assert window.get_by_label("Reason").input_value() == "no money"
     browsing.press(window, "Refuse")
-    assert window.get_by_text("Noted, will be done: Miller: 2,000.00").is_visible()
+    assert window.get_by_text("Your answer is saved: Miller: 2,000.00").is_visible()
     assert Question.objects.get().answered_as == "ada"
     assert run_due_tasks()[0].result == "refused"
 
@@ -103,7 +103,7 @@ def test_several_questions_are_answered_together(visit, person):  # noqa: F811
     people.take(questions[3], person("bob"))
     window.get_by_role("button", name="Answer", exact=True).click()
     assert window.get_by_text(
-        "2 of 3 answered. Noted, will be done: order 0, order 1."
+        "2 of 3 answered. Your answer is saved: order 0, order 1."
     ).is_visible()
     assert (
         window.get_by_role("alert").filter(has_text="order 3: bob has this question").is_visible()
@@ -114,7 +114,7 @@ def test_several_questions_are_answered_together(visit, person):  # noqa: F811
     assert window.get_by_role("link", name=re.compile("order")).count() == 1
     window.get_by_label("order 2", exact=True).check()
     window.get_by_role("button", name="Not for me").click()
-    assert window.get_by_text("Hidden from me only. order 2").is_visible()
+    assert window.get_by_text("Hidden from you; others still see it. order 2").is_visible()
     window.get_by_role("button", name="Log out").click()
     assert window.get_by_label("Password").is_visible()
 

@@ -166,10 +166,10 @@ def test_a_double_click_is_one_answer(person):  # noqa: F811
     for _ in range(2):
         answer = client.post(page(question), YES, follow=True)
         assert answer.redirect_chain == [(INBOX, 302)]
-        assert "Noted, will be done: k. Approved: yes · Reason: ok" in text_of(answer)
+        assert "Your answer is saved: k. Approved: yes · Reason: ok" in text_of(answer)
     assert LogEntry.objects.count() == 1
     answer = client.post(page(question), {**YES, "answer-reason": "no"})
-    assert "Your answer was not used: You answered at" in text_of(answer)
+    assert "Your second answer was not used. Your first answer of" in text_of(answer)
 
 
 def test_a_note_that_a_colleague_has_written_since_stays(person):  # noqa: F811
@@ -389,9 +389,9 @@ def test_pages_read_no_copy_of_the_database(person, second_database, settings): 
         address = page(question) if root == INBOX else f"{ADMIN}{question.pk}/change/"
         assert client.get(address).status_code == 200
         answer = client.post(address, YES, follow=True)
-        assert "Noted, will be done" in text_of(answer) and "Reason: ok" in text_of(answer)
+        assert "Your answer is saved" in text_of(answer) and "Reason: ok" in text_of(answer)
     answer = client.post(INBOX, {**YES, "question": three.pk}, follow=True)
-    assert "1 of 1 answered. Noted, will be done: c. Approved: yes" in text_of(answer)
+    assert "1 of 1 answered. Your answer is saved: c. Approved: yes" in text_of(answer)
     connections["second"].close()
 
 
@@ -408,9 +408,9 @@ def test_an_answer_counts_also_if_its_task_has_ended_and_is_gone(person, monkeyp
     monkeypatch.setattr(acts, "answer", quick)
     client = signed_in(person("ada"))
     answer = client.post(page(asked()), YES, follow=True)
-    assert "Noted, will be done: k. Approved: yes · Reason: ok" in text_of(answer)
+    assert "Your answer is saved: k. Approved: yes · Reason: ok" in text_of(answer)
     answer = client.post(INBOX, {**YES, "question": asked().pk}, follow=True)
-    assert "1 of 1 answered. Noted, will be done: k. Approved: yes" in text_of(answer)
+    assert "1 of 1 answered. Your answer is saved: k. Approved: yes" in text_of(answer)
 
 
 @pytest.mark.parametrize("atomic", [True, False], ids=["one transaction", "autocommit"])

@@ -24,7 +24,7 @@ from django_txtasks.contrib.people import lists, refusals, showing
 from django_txtasks.contrib.people.lists import Box
 from django_txtasks.contrib.people.models import Question
 from django_txtasks.lifecycle import operators
-from django_txtasks.models import FinishedTask, Link
+from django_txtasks.models import FinishedTask, Link, Task
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -65,10 +65,13 @@ def test_a_person_takes_the_next_question_and_answers_it(person):  # noqa: F811
     assert 'value="as usual"' in answer.content.decode()
     answer = client.post(page(question), YES, follow=True)
     assert answer.redirect_chain == [(INBOX, 302)]
-    assert "Noted, will be done: order 7" in text_of(answer)
+    assert "Your answer is saved: order 7" in text_of(answer)
     assert "Answered by you" in text_of(answer)
-    assert "Noted: the task will go on" in text_of(client.get(page(question)))
+    assert "The task goes on with the answer that counts" in text_of(client.get(page(question)))
     assert run_due_tasks()[0].result == "ada ok"
+    shown = text_of(client.get(page(question)))
+    assert re.search(r"The task ended at \d+:\d+ [ap]\.m\.: succeeded", shown)
+    FinishedTask.objects.all().delete()
     assert "The task has ended." in text_of(client.get(page(question)))
     assert [one.change_message for one in LogEntry.objects.order_by("pk")] == [
         "Taken.",
@@ -108,7 +111,7 @@ def test_the_answer_is_shown_to_the_person_who_gave_it(person):  # noqa: F811
 
 def test_the_key_enter_gives_if_a_colleague_is_named_and_else_saves_the_note(person):  # noqa: F811
     client, question = signed_in(person("ada", ASSIGN)), asked()
-    bob = person("bob")
+    bob = person("bob", first_name="Bob")
     for address in (page(question), INBOX):
         assert (
             '<button name="act" value="enter" hidden></button>'
@@ -117,7 +120,7 @@ def test_the_key_enter_gives_if_a_colleague_is_named_and_else_saves_the_note(per
     client.post(page(question), {"act": "enter", "note": "look", "to": ""})
     question.refresh_from_db()
     assert (question.note, question.assignee) == ("look", None)
-    said = client.post(INBOX, {"act": "enter", "question": question.pk, "to": "Bob"}, follow=True)
+    said = client.post(INBOX, {"act": "enter", "question": question.pk, "to": "BOB"}, follow=True)
     question.refresh_from_db()
     assert question.assignee == bob and "Given to Bob." in text_of(said)
 
@@ -195,6 +198,63 @@ def test_a_question_of_an_unknown_kind_is_shown_and_not_answered(person):  # noq
     assert Question.objects.get().closed_at is None
 
 
+def test_a_second_answer_of_the_same_person_is_told_which_one_counts(person):  # noqa: F811
+    client, question = signed_in(person("ada")), asked()
+    client.post(page(question), YES)
+    answer = client.post(page(question), {**YES, "answer-reason": "another one"})
+    question.refresh_from_db()
+    at = refusals.time_of(question.closed_at)
+    text = text_of(answer)
+    assert f"Your second answer was not used. Your first answer of {at} counts." in text
+    assert "You answered at" not in text and "Noted" not in text
+    assert "Not used: your answer Approved yes Reason another one" in text
+    assert (answer.status_code, run_due_tasks()[0].result) == (409, "ada ok")
+
+
+def test_a_question_shows_the_other_questions_of_its_task_and_how_the_task_ended(person):  # noqa: F811
+    ada, bob = person("ada", first_name="Ada"), person("bob", first_name="Bob")
+    first, other = asked(asking.approve_twice, "order 7"), asked(asking.approve, "another task")
+    shown = text_of(signed_in(ada).get(page(first)))
+    assert "Other questions of the same task" not in shown
+    people.answer(first, ada, {"approved": True, "reason": "known"})
+    run_due_tasks()
+    second = Question.objects.get(closed_at=None, task_id=first.task_id)
+    people.take(second, bob)
+    shown = text_of(signed_in(bob).get(page(second)))
+    found = (
+        r"Other questions of the same task order 7 · Ada answered at \S+ [ap]\.m\. Approved: yes"
+    )
+    assert re.search(found + " · Reason: known", shown)
+    shown = signed_in(ada).get(page(first))
+    assert "The task has gone on, and waits for the answer to another question." in text_of(shown)
+    assert f'href="{page(second)}?next=' in shown.content.decode()
+    assert "order 7 · Bob has it until" in text_of(shown)
+    assert "another task" not in text_of(shown)
+    people.answer(second, bob, {"approved": False, "reason": "no"})
+    run_due_tasks()
+    shown = text_of(signed_in(ada).get(page(first)))
+    assert "succeeded" in shown and "Bob answered at" in shown
+    assert "Approved: no · Reason: no" in shown
+    shown = text_of(signed_in(bob).get(page(second)))
+    assert "order 7 · Ada answered at" in shown and "You answered at" in shown
+    Question.objects.filter(pk=first.pk).update(answered_as="", by_machine=True, answered_by=None)
+    assert "A machine answered at" in text_of(signed_in(bob).get(page(second)))
+    Question.objects.filter(pk=first.pk).update(by_machine=False)
+    assert "without an answer" in text_of(signed_in(bob).get(page(second)))
+    Question.objects.filter(pk=first.pk).update(kind="probe.guarded")
+    assert "Other questions" not in text_of(signed_in(bob).get(page(second)))
+    assert other.task_id != first.task_id
+
+
+def test_a_stopped_task_is_told_where_its_question_was_answered(person):  # noqa: F811
+    ada, question = person("ada"), asked()
+    people.answer(question, ada, {"approved": True, "reason": ""})
+    Task.objects.filter(pk=question.task_id).update(status="dead")
+    shown = text_of(signed_in(ada).get(page(question)))
+    assert "The task has stopped, and a person who looks after tasks must help." in shown
+    Task.objects.filter(pk=question.task_id).delete()
+
+
 # -- the other acts ---------------------------------------------------------------------------------
 
 
@@ -243,6 +303,125 @@ def test_a_question_that_is_hidden_from_all_is_free_and_can_be_shown_again(perso
     assert "Shown to all again. order 7" in text_of(said)
     assert "hidden" not in text_of(said)
     assert _titles(ada, "free") == ["order 7"]
+
+
+def test_a_note_is_told_as_it_was_saved(person):  # noqa: F811
+    client, question = signed_in(person("ada")), asked()
+    for note, was, said in (
+        ("", "", "The note is empty."),
+        ("ask Cy", "", "Note saved."),
+        ("ask Cy", "ask Cy", "The note is as before."),
+        (" ", "ask Cy", "Note removed."),
+    ):
+        fields = {"act": "note", "note": note, "note_was": was}
+        assert said in text_of(client.post(page(question), fields, follow=True))
+        question.refresh_from_db()
+        assert question.note == note.strip()
+
+
+@pytest.mark.parametrize("act", ["note", "give_back", "give_to", "not_for_me"])
+def test_no_note_is_replaced_that_its_reader_has_not_seen(person, act):  # noqa: F811
+    ada, bob = person("ada", ASSIGN), person("bob", first_name="Bob")
+    client, question = signed_in(ada), asked()
+    if act == "give_back":
+        people.take(question, ada)
+    Question.objects.update(note="call Cy", noted_as="Bob")
+    fields = {"act": act, "note": "mine", "note_was": "", "to": "bob"}
+    answer = client.post(page(question), fields)
+    assert answer.status_code == 409
+    assert "Bob has written another note since you opened this page: “call Cy”" in text_of(answer)
+    shown = answer.content.decode()
+    assert 'name="note" value="mine"' in shown and 'name="note_was" value="call Cy"' in shown
+    question.refresh_from_db()
+    assert (question.note, question.noted_as) == ("call Cy", "Bob")
+    assert question.assignee == (ada if act == "give_back" else None)
+    assert not LogEntry.objects.exists()
+    assert client.post(page(question), {**fields, "note_was": "call Cy"}).status_code == 302
+    question.refresh_from_db()
+    assert (question.note, question.noted_as) == ("mine", "ada")
+    assert question.assignee == (bob if act == "give_to" else None)
+
+
+def test_a_text_that_is_too_long_is_refused_and_kept(person, monkeypatch):  # noqa: F811
+    fields = {"reason": forms.CharField(max_length=20)}
+    monkeypatch.setattr(asking.ApproveForm, "base_fields", fields)
+    client, question = signed_in(person("ada")), asked()
+    answer = client.post(page(question), {"act": "note", "note": "n" * 501})
+    assert answer.status_code == 409
+    assert "The note has 501 characters, and may have 500. Make it shorter." in text_of(answer)
+    assert f'name="note" value="{"n" * 501}"' in answer.content.decode()
+    shown = client.get(page(question)).content.decode()
+    assert 'maxlength="20"' not in shown and 'maxlength="500"' not in shown
+    assert "at most 500 characters" in shown
+    answer = client.post(page(question), {"act": "answer", "answer-reason": "r" * 21})
+    assert "Ensure this value has at most 20 characters (it has 21)." in text_of(answer)
+    assert f'value="{"r" * 21}"' in answer.content.decode()
+
+
+def test_a_question_of_a_colleague_has_no_field_for_a_note(person):  # noqa: F811
+    boss, bob, question = person("boss", ASSIGN), person("bob"), asked()
+    assert 'name="note"' in signed_in(boss).get(page(question)).content.decode()
+    people.take(question, bob)
+    shown = signed_in(boss).get(page(question)).content.decode()
+    assert 'name="note"' not in shown and 'value="give_to"' in shown
+    answer = signed_in(boss).post(page(question), {"act": "enter", "to": ""})
+    assert "Type the user name of a colleague." in text_of(answer)
+
+
+def test_a_question_that_is_taken_from_a_colleague_says_from_whom(person):  # noqa: F811
+    boss, bob = person("boss", ASSIGN), person("bob", first_name="Bob")
+    one, two, client = asked(asking.approve, "a"), asked(asking.approve, "b"), signed_in(boss)
+    people.take(one, bob)
+    fields = {"act": "give_to", "question": [one.pk, two.pk]}
+    said = text_of(client.post(f"{INBOX}?box=all", {**fields, "to": "boss"}, follow=True))
+    assert "Given to you. a (taken from Bob), b" in said
+    said = text_of(client.post(f"{INBOX}?box=all", {**fields, "to": "bob"}, follow=True))
+    assert "Given to Bob. a, b" in said
+
+
+def test_an_error_keeps_the_ticks_and_the_name_and_links_to_the_refused(person):  # noqa: F811
+    ada, bob = person("ada", ASSIGN), person("bob", first_name="Bob")
+    one, two, three = (asked(asking.approve, key) for key in "abc")
+    people.take(one, bob)
+    client, place = signed_in(ada), f"{INBOX}?box=all"
+    keys = [one.pk, two.pk]
+    shown = client.post(place, {"act": "give_to", "to": "nobody", "question": keys})
+    ticks = re.findall(r'id="txp-(\d+)" [^>]*checked', shown.content.decode())
+    assert ticks == [str(key) for key in keys]
+    assert 'value="nobody"' in shown.content.decode()
+    shown = client.post(place, {"act": "take", "question": [*keys, three.pk]}).content.decode()
+    assert re.findall(r'id="txp-(\d+)" [^>]*checked', shown) == [str(one.pk)]
+    assert re.search(rf'role="alert"><a href="{page(one)}[^>]*>a</a>: Bob has this', shown)
+
+
+def test_a_question_that_i_may_not_answer_says_why_in_the_list(person):  # noqa: F811
+    ada, boss = person("ada"), person("boss", ASSIGN)
+    question = asked(asking.approve, "second look", not_by=[ada.pk, boss.pk])
+    shown = signed_in(ada).get(f"{INBOX}?box=all")
+    assert "You may not answer this question: another person has to." in text_of(shown)
+    assert 'type="checkbox"' not in shown.content.decode()
+    assert 'name="take"' not in shown.content.decode()
+    shown = signed_in(boss).get(f"{INBOX}?box=all").content.decode()  # who may give it away
+    assert 'type="checkbox"' in shown and 'name="take"' not in shown
+    people.hide(question, person("bob"), timedelta(days=1))
+    assert 'name="show"' not in signed_in(ada).get(f"{INBOX}?box=all").content.decode()
+
+
+def test_an_empty_list_of_mine_says_what_waits(person):  # noqa: F811
+    client = signed_in(person("ada"))
+    assert "wait" not in text_of(client.get(INBOX))
+    for number, said in ((1, "1 question waits: see I may take"), (2, "2 questions wait: see")):
+        asked(asking.approve, str(number))
+        shown = client.get(INBOX)
+        assert said in text_of(shown)
+    assert 'href="/inbox/?box=free">2 questions' in shown.content.decode()
+
+
+def test_a_person_who_may_not_see_a_question_gets_back_to_the_list(person):  # noqa: F811
+    shown = signed_in(person("ada")).get(page(asked(asking.approve_guarded, "secret title")))
+    assert shown.status_code == 403
+    assert "You may not see this question" in text_of(shown)
+    assert f'<a href="{INBOX}">Back to the list</a>' in shown.content.decode()
 
 
 def test_a_refused_act_writes_no_entry(person):  # noqa: F811
@@ -320,7 +499,7 @@ def test_one_answer_to_many_questions_is_told_for_each_of_them(person):  # noqa:
     answer = client.post(f"{INBOX}?box=all", {**YES, "question": keys})
     assert answer.status_code == 409
     text = text_of(answer)
-    assert "2 of 5 answered. Noted, will be done: a, b. Approved: yes · Reason: ok" in text
+    assert "2 of 5 answered. Your answer is saved: a, b. Approved: yes · Reason: ok" in text
     assert "c: Bob answered at" in text
     assert "d: Bob has this question until" in text
     assert "e: You may not answer this question" in text
@@ -343,7 +522,7 @@ def test_one_answer_that_the_form_refuses_for_some_is_given_to_the_others(person
     client, questions = signed_in(person("ada")), [asked(asking.approve, key) for key in "ab"]
     keys = [one.pk for one in questions]
     answer = client.post(INBOX, {**YES, "question": keys})
-    assert "1 of 2 answered. Noted, will be done: a." in text_of(answer)
+    assert "1 of 2 answered. Your answer is saved: a." in text_of(answer)
     assert "b: not this one" in text_of(answer)
     answer = client.post(INBOX, {**YES, "question": keys[1:]})
     assert answer.status_code == 200
@@ -374,17 +553,17 @@ def test_values_that_are_suggested_alike_are_suggested_together(person):  # noqa
 def test_a_question_that_is_not_for_me_leaves_my_list_and_comes_back(person):  # noqa: F811
     client, question = signed_in(person("ada")), asked(asking.approve, "order 7")
     said = client.post(INBOX, {"act": "not_for_me", "question": question.pk}, follow=True)
-    assert "Hidden from me only. order 7" in text_of(said)
+    assert "Hidden from you; others still see it. order 7" in text_of(said)
     assert "No question is in this list." in text_of(client.get(f"{INBOX}?box=free"))
     assert "order 7 Free · hidden from you" in text_of(client.get(f"{INBOX}?box=all"))
     assert "order 7" in text_of(signed_in(person("bob")).get(f"{INBOX}?box=free"))
     for_me = {"for_me": question.pk}
-    assert "Shown to me again." in text_of(client.post(INBOX, for_me, follow=True))
+    assert "You see this question again." in text_of(client.post(INBOX, for_me, follow=True))
     people.hide_for_me(question, User.objects.get(username="ada"))
     shown = client.get(page(question)).content.decode()
     assert 'value="for_me"' in shown and 'value="not_for_me"' not in shown
     said = client.post(page(question), {"act": "for_me"}, follow=True)
-    assert "Shown to me again. order 7" in text_of(said)
+    assert "You see this question again. order 7" in text_of(said)
     assert 'value="not_for_me"' in said.content.decode()
     said = client.post(page(question), {"act": "not_for_me", "note": "Bob knows him"}, follow=True)
     assert said.redirect_chain == [(INBOX, 302)]
@@ -397,8 +576,23 @@ def test_a_search_shows_what_it_has_found(person):  # noqa: F811
     shown = client.get(f"{INBOX}?box=all&search= miller ")
     assert "Order of Miller" in text_of(shown) and "Order of Brown" not in text_of(shown)
     assert 'value="miller"' in shown.content.decode()
-    assert "box=free&amp;search=miller" in shown.content.decode()
-    assert "No question in this list has this text" in text_of(client.get(f"{INBOX}?search=x%00"))
+    assert "Open questions with “miller” in the title. Answered questions are not" in text_of(shown)
+    for label in ("Mine 0", "I may take 2", "All 2"):
+        assert label in text_of(shown)
+    assert "search=miller" not in shown.content.decode().partition("</nav>")[0]
+    assert "aria-current" not in shown.content.decode()
+    nothing = text_of(client.get(f"{INBOX}?search=x%00"))
+    assert "in its title. Answered questions are not searched." in nothing
+
+
+def test_a_search_goes_on_on_its_next_page(person, monkeypatch):  # noqa: F811
+    monkeypatch.setitem(lists.inbox.__kwdefaults__, "size", 1)
+    for key in ("Miller 1", "Brown", "Miller 2"):
+        asked(asking.approve, key)
+    client = signed_in(person("ada"))
+    first = client.get(f"{INBOX}?box=all&search=miller")
+    second = text_of(client.get(first.context["next_page"]))
+    assert "Miller 2" in second and "Brown" not in second
 
 
 def test_a_question_links_to_the_objects_that_the_reader_may_view(person, monkeypatch):  # noqa: F811
@@ -645,7 +839,7 @@ def test_the_admin_has_the_same_lists_and_links_to_the_task(person):  # noqa: F8
     assert client.get(f"{ADMIN}?task=x").status_code == 404
     answer = client.post(f"{ADMIN}{question.pk}/change/", YES, follow=True)
     assert answer.redirect_chain == [(ADMIN, 302)]
-    assert "Noted, will be done: order 7" in text_of(answer)
+    assert "Your answer is saved: order 7" in text_of(answer)
     assert "Answered." in client.get(f"{ADMIN}{question.pk}/history/").content.decode()
     run_due_tasks()
     done = f"/admin/txtasks/finishedtask/{question.task_id}/change/"
@@ -735,7 +929,7 @@ def test_a_button_is_an_answer(person, purchase_question, root):  # noqa: F811
         '<button name="answer-decision" value="approve" class="txp-main">Approve</button>' in shown
     )
     assert '<button name="answer-decision" value="refuse" class="">Refuse</button>' in shown
-    assert "Suggested: Decision: Approve" in text_of(client.get(address))
+    assert "A machine suggests: Decision: Approve" in text_of(client.get(address))
     assert ">Answer</button>" not in shown
     for pressed, error in (
         ({}, "This field is required."),

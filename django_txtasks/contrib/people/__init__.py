@@ -8,7 +8,8 @@ The app has one table. It needs Django's ``auth`` and ``contenttypes``, in the d
 * ``lists``: the lists of open questions. ``totals``: how many were answered, by people and by a machine.
 * ``views``, ``urls``: the pages for users of the site. ``admin``: the same in the admin. ``desk``: acts as the
   pages send them. ``together``: chosen questions, and one answer to several of them. ``wanted``: what the address
-  of a list asks for. ``showing``: what the pages show. ``about``: links to the business objects.
+  of a list asks for. ``showing``: what the pages show. ``outcome``: how the task ended.
+  ``about``: links to the business objects.
 * ``sweep``: the cleaner closes questions that need no answer any more. ``record``: entries of the admin's log.
 
 Public names are loaded on first use, because some need models.

@@ -14,9 +14,15 @@ from django.utils.translation import gettext_lazy as _lazy
 from django_txtasks.contrib.people import acts, refusals, values
 from django_txtasks.contrib.people.kinds import Kind
 from django_txtasks.contrib.people.lists import ASSIGN
-from django_txtasks.contrib.people.models import Question, alias_of_people
+from django_txtasks.contrib.people.models import (
+    MOST_NOTE_CHARACTERS,
+    Question,
+    alias_of_people,
+    name_of,
+)
 from django_txtasks.contrib.people.record import note_in_log
 from django_txtasks.contrib.people.refusals import Reason, Refusal, time_at_end
+from django_txtasks.contrib.people.showing import row_of
 from django_txtasks.database.transactions import repeated
 from django_txtasks.exceptions import InvalidArguments
 
@@ -35,8 +41,8 @@ SAID: dict[str, Any] = {
     "give_to": _lazy("Given to a colleague."),
     "hide": _lazy("Hidden from all."),
     "show": _lazy("Shown to all again."),
-    "not_for_me": _lazy("Hidden from me only."),
-    "for_me": _lazy("Shown to me again."),
+    "not_for_me": _lazy("Hidden from you; others still see it."),
+    "for_me": _lazy("You see this question again."),
     "note": _lazy("Note saved."),
 }
 """The acts of the pages, with the text that confirms each of them."""
@@ -52,17 +58,30 @@ ENTER = "enter"
 def act_of(data: Mapping[str, Any]) -> str:
     """Return the act that a page was sent with; empty: none."""
     name = str(data.get("act", ""))
-    return ("give_to" if data.get("to") else "note") if name == ENTER else name
+    if name != ENTER:
+        return name
+    return "give_to" if data.get("to") or "note" not in data else "note"
 
 
-def said(name: str, questions: list[Question], data: Mapping[str, Any]) -> str:
-    """Return the text that confirms an act on these questions."""
+def said(name: str, questions: list[Question], user: Any, data: Mapping[str, Any]) -> str:
+    """Return the text that confirms an act on these questions.
+
+    Args:
+        questions: the rows as they were before the act.
+    """
+    titles = [one.title for one in questions]
     text = str(SAID[name])
     if name == "hide":
         text = _text_of_hidden(questions[0])
+    if name == "note":
+        text = _text_of_note(data)
     if name == "give_to":
-        text = _("Given to %(who)s.") % {"who": data.get("to", "").strip()}
-    return f"{text} {', '.join(one.title for one in questions)}"
+        to = _person(data["to"])
+        text = _("Given to %(who)s.") % {"who": name_of(to) if to else data["to"].strip()}
+        if to == user:
+            text = _("Given to you.")
+        titles = [_title_with_former(one, user, to) for one in questions]
+    return f"{text} {', '.join(titles)}"
 
 
 def act(name: str, question: Question, user: Any, data: Mapping[str, Any]) -> Refusal | None:
@@ -73,20 +92,21 @@ def act(name: str, question: Question, user: Any, data: Mapping[str, Any]) -> Re
     """
     typed = new_note(data)
     note = typed or ""
+    if len(note) > MOST_NOTE_CHARACTERS:
+        text = _("The note has %(number)s characters, and may have %(most)s. Make it shorter.")
+        return Refusal(Reason.TOO_LONG, text % {"number": len(note), "most": MOST_NOTE_CHARACTERS})
     if name == "give_to":  # it writes its own entry
         # before a look for the name, which would tell whether it exists
         if not user.has_perm(ASSIGN):
             return refusals.lacks(ASSIGN)
         if not data.get("to", "").strip():
-            return Refusal(
-                Reason.NOT_ALLOWED, _("No colleague is named. Choose a name of the list.")
-            )
+            return Refusal(Reason.NOT_ALLOWED, _("Type the user name of a colleague."))
         to = _person(data["to"])
         if to is None:
             text = _("No user has the name %(name)s. Choose a name of the list.")
             text %= {"name": data.get("to", "")[:100]}
             return Refusal(Reason.NOT_ALLOWED, text)
-        return acts.give_to(question, user, to, note)
+        return _in_one(lambda: _unseen(question, data) or acts.give_to(question, user, to, note))
     work: dict[str, Callable[[], Refusal | None]] = {
         "take": lambda: acts.take(question, user) or _noted(question, user, note),
         "give_back": lambda: acts.give_back(question, user, note),
@@ -96,7 +116,8 @@ def act(name: str, question: Question, user: Any, data: Mapping[str, Any]) -> Re
         "for_me": lambda: acts.hide_for_me(question, user, hidden=False, note=note),
         "note": lambda: acts.write_note(question, user, question.note if typed is None else typed),
     }
-    return _logged(user, question, str(SAID[name]), work[name])
+    said = _text_of_note(data) if name == "note" else str(SAID[name])
+    return _logged(user, question, said, lambda: _unseen(question, data) or work[name]())
 
 
 def new_note(data: Mapping[str, Any]) -> str | None:
@@ -106,6 +127,24 @@ def new_note(data: Mapping[str, Any]) -> str | None:
     """
     note: str = data.get("note", "")
     return None if _letters(note) == _letters(data.get("note_was", "")) else note
+
+
+def _unseen(question: Question, data: Mapping[str, Any]) -> Refusal | None:
+    """Return a refusal if the page would replace a note that its reader has not seen. Lock the row."""
+    if new_note(data) is None or "note_was" not in data:
+        return None
+    rows = Question.objects.using(alias_of_people()).select_for_update()
+    now = rows.filter(pk=question.pk).first()
+    if now is None or _letters(now.note) in (
+        "",
+        _letters(data["note_was"]),
+        _letters(data["note"]),
+    ):
+        return None
+    text = _(
+        "%(who)s has written another note since you opened this page: “%(note)s” Do the same again to replace it."
+    )
+    return Refusal(Reason.CHANGED, text % {"who": now.noted_as, "note": now.note})
 
 
 def _noted(question: Question, user: Any, note: str) -> Refusal | None:
@@ -140,6 +179,9 @@ def form_of(kind: Kind, question: Question, user: Any, data: Any = None) -> Any:
     initial = values.as_initial(kind, question.suggested)
     form: Any = kind.form(data, prefix=PREFIX, initial=initial)
     form.question, form.user = question, user
+    for field in form.fields.values():
+        # a browser would cut a longer text without a word; the field's own check says it
+        field.widget.attrs.pop("maxlength", None)
     return form
 
 
@@ -169,6 +211,21 @@ def _text_of_hidden(question: Question) -> str:
     return text % {"time": time_at_end(question.hidden_until)}
 
 
+def _text_of_note(data: Mapping[str, Any]) -> str:
+    typed = new_note(data)
+    if typed is None:
+        return _("The note is as before.") if data.get("note") else _("The note is empty.")
+    return str(SAID["note"]) if typed.strip() else _("Note removed.")
+
+
+def _title_with_former(question: Question, user: Any, to: Any) -> str:
+    """Return the title, with the name of another person who had the question before."""
+    row = row_of(question, user)
+    if not row.person or row.is_mine or question.assignee == to:
+        return question.title
+    return _("%(title)s (taken from %(who)s)") % {"title": question.title, "who": row.person}
+
+
 def _person(name: str) -> Any:
     users: Any = get_user_model()
     if "\0" in name:  # PostgreSQL refuses the statement
@@ -184,13 +241,21 @@ def _person(name: str) -> Any:
 def _logged(
     user: Any, question: Question, text: str, work: Callable[[], Refusal | None]
 ) -> Refusal | None:
+    def once() -> Refusal | None:
+        refusal = work()
+        if refusal is None:
+            note_in_log(user, question, text)
+        return refusal
+
+    return _in_one(once)
+
+
+def _in_one(work: Callable[[], Refusal | None]) -> Refusal | None:
+    """Do the work in one transaction."""
     alias = alias_of_people()
 
     def once() -> Refusal | None:
         with transaction.atomic(using=alias):
-            refusal = work()
-            if refusal is None:
-                note_in_log(user, question, text)
-            return refusal
+            return work()
 
     return repeated(alias, once)

@@ -40,6 +40,8 @@ class Reason(str, enum.Enum):
     """No installed app declares the kind."""
     CHANGED = "changed"
     """The question has changed in the meantime: the same act may succeed now."""
+    TOO_LONG = "too long"
+    """The note has too many characters."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def before(
     if question is None:
         return gone()
     reader = reader or user
-    return _person(question, user, reader) or _closed(alias, question, reader)
+    return of_person(question, user, reader) or _closed(alias, question, reader)
 
 
 def after(alias: str, question: Question, user: Any) -> Refusal | None:
@@ -80,7 +82,20 @@ def after(alias: str, question: Question, user: Any) -> Refusal | None:
     return None if is_open else _taken(now)
 
 
-def _person(question: Question, user: Any, reader: Any) -> Refusal | None:
+def unused(question: Question, refusal: Refusal, user: Any) -> str:
+    """Return a refusal for the person whose answer did not count.
+
+    Args:
+        question: the row as it is now.
+    """
+    if question.closed_at is not None and question.answered_by_id == user.pk:
+        text = _("Your second answer was not used. Your first answer of %(time)s counts.")
+        return text % {"time": time_of(question.closed_at)}
+    return _("Your answer was not used: %(reason)s") % {"reason": refusal}
+
+
+def of_person(question: Question, user: Any, reader: Any) -> Refusal | None:
+    """Return a refusal if this person may not answer, whether or not the question needs an answer."""
     kind, is_reader = find(question.kind), user.pk == reader.pk
     if kind is None:
         text = _(

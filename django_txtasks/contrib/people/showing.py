@@ -26,10 +26,10 @@ from django_txtasks.contrib.people.holding import has_inactive_users
 from django_txtasks.contrib.people.kinds import Kind, find
 from django_txtasks.contrib.people.lists import ASSIGN, MOST_COUNTED, Box, sees_all
 from django_txtasks.contrib.people.models import Question, alias_of_people, key_of, name_of
-from django_txtasks.contrib.people.refusals import time_of
+from django_txtasks.contrib.people.refusals import of_person, time_of
 from django_txtasks.contrib.people.values import of_field
 from django_txtasks.declarations.redaction import judged, parameters, redacted
-from django_txtasks.models import FinishedTask, Status, Task, Wait
+from django_txtasks.models import FinishedTask, Task, Wait
 
 LABELS: dict[Box, Any] = {
     Box.MINE: _lazy("Mine"),
@@ -55,6 +55,7 @@ class Row:
         is_mine: the person is the reader.
         is_hidden_for_me: the reader has hidden it from the reader's own lists.
         may_no_more: the person may not answer it any more, because the permission is gone.
+        why_not: the reason why the reader may not answer; empty: the reader may.
     """
 
     question: Question
@@ -63,6 +64,7 @@ class Row:
     is_mine: bool
     is_hidden_for_me: bool = False
     may_no_more: bool = False
+    why_not: str = ""
 
     @property
     def due(self) -> str:
@@ -92,7 +94,7 @@ def rows_of(questions: Iterable[Question], reader: Any) -> list[Row]:
             if key not in may:
                 may[key] = _may_answer(question)
             row = replace(row, may_no_more=not may[key])
-        found.append(row)
+        found.append(replace(row, why_not=str(of_person(question, reader, reader) or "")))
     return found
 
 
@@ -221,19 +223,6 @@ def _value(value: Any, choices: Mapping[str, str], most: int | None) -> str:
     if isinstance(value, timedelta):
         return duration_string(value)
     return "" if value is None else _text(value, most)
-
-
-def effect_of(question: Question) -> str:
-    """Return the effect of the answer as a text; empty: the question has no answer."""
-    if not (question.answered_as or question.by_machine):
-        return ""
-    rows = Task.objects.using(alias_of_people()).filter(pk=question.task_id)
-    status = rows.values_list("status", flat=True).first()
-    if status is None:
-        return _("The task has ended.")
-    if status in (Status.DEAD, Status.HELD):
-        return _("The task has stopped, and a person who looks after tasks must help.")
-    return _("Noted: the task will go on with this answer.")
 
 
 def people_for(kind: Kind | None) -> list[tuple[str, str]]:

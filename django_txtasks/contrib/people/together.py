@@ -20,13 +20,13 @@ class Outcome(NamedTuple):
 
     Attributes:
         answered: the questions whose answers count.
-        refused: for each other question, its title and the reason.
+        refused: the other questions, each with the reason.
         given: the answer to the first of these questions, as JSON.
         form: a form to fill in again, because it is valid for none of the questions; None: it is for some.
     """
 
     answered: list[Question]
-    refused: list[str]
+    refused: list[tuple[Question, Any]]
     given: Mapping[str, Any]
     form: Any
 
@@ -70,7 +70,7 @@ def answer(
     if not any(desk.is_valid(form) for _question, form in filled):
         told = [_errors_of(form) for _question, form in filled]
         differ = any(one != told[0] for one in told)
-        refused = [f"{one.title}: {text}" for (one, _form), text in zip(filled, told, strict=True)]
+        refused = [(one, text) for (one, _form), text in zip(filled, told, strict=True)]
         return Outcome([], refused if differ else [], {}, filled[0][1])
     answered: list[tuple[Question, Any]] = []
     refused = []
@@ -78,7 +78,7 @@ def answer(
         is_valid = desk.is_valid(form)
         reason: Any = desk.answer(question, user, form) if is_valid else _errors_of(form)
         if reason:
-            refused.append(f"{question.title}: {reason}")
+            refused.append((question, reason))
         else:
             answered.append((question, form))
     given = values.of_form(answered[0][1]) if answered else {}
@@ -105,5 +105,5 @@ def said(outcome: Outcome) -> str:
         "titles": ", ".join(one.title for one in outcome.answered),
         "answer": showing.in_one_line(showing.in_words(kind, outcome.given)),
     }
-    text = _("%(number)s of %(all)s answered. Noted, will be done: %(titles)s. %(answer)s")
+    text = _("%(number)s of %(all)s answered. Your answer is saved: %(titles)s. %(answer)s")
     return text % words

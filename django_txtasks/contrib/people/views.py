@@ -6,6 +6,7 @@ They work without JavaScript. Each act is a POST. A refused act is answered by t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
@@ -16,13 +17,14 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.functional import cached_property
+from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.utils.translation import gettext as _
 from django.views import View
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_protect
 
-from django_txtasks.contrib.people import desk, refusals, showing, together, values
+from django_txtasks.contrib.people import desk, outcome, refusals, showing, together, values
 from django_txtasks.contrib.people.about import objects_of
 from django_txtasks.contrib.people.buttons import has_buttons
 from django_txtasks.contrib.people.kinds import find
@@ -36,7 +38,12 @@ from django_txtasks.contrib.people.lists import (
     open_kinds,
     sees_all,
 )
-from django_txtasks.contrib.people.models import Question, alias_of_people, name_of
+from django_txtasks.contrib.people.models import (
+    MOST_NOTE_CHARACTERS,
+    Question,
+    alias_of_people,
+    name_of,
+)
 from django_txtasks.contrib.people.wanted import MOST_KEY, Wanted, wanted_of
 
 REFUSED = 409
@@ -86,6 +93,7 @@ class Pages(View):
             "may_assign": user.has_perm(ASSIGN),
             "has_buttons": form is not None and has_buttons(form),
             "reader": name_of(user),
+            "to": self.request.POST.get("to", ""),
         }
         context = {**own, **context, **self.more(question)}
         page = f"{self.folder}/{template or self.template}"
@@ -127,15 +135,14 @@ class Inbox(Pages):
             return self._answer(chosen, gone, is_filled=act == "answer")
         told = [(one, desk.act(act, one, request.user, request.POST)) for one in chosen]
         done = [one for one, refusal in told if not refusal]
-        said = desk.said(act, done, request.POST) if done else ""
-        refused = [f"{one.title}: {refusal}" for one, refusal in told if refusal]
-        return self._told(said, refused + gone)
+        said = desk.said(act, done, request.user, request.POST) if done else ""
+        return self._told(said, [(one, refusal) for one, refusal in told if refusal], gone)
 
     def _take_next(self) -> HttpResponse:
         taken = desk.take_next(self.request.user, self._wanted.kind)
         if taken is None:
             return self._page([_("No question is free.")])
-        self.say(desk.said("take", [taken], {}))
+        self.say(desk.said("take", [taken], self.request.user, {}))
         return HttpResponseRedirect(self._with_next(taken.pk))
 
     def _answer(self, chosen: list[Question], gone: list[str], *, is_filled: bool) -> HttpResponse:
@@ -147,48 +154,64 @@ class Inbox(Pages):
         user, kind = self.request.user, find(chosen[0].kind)
         if any(one.kind != chosen[0].kind for one in chosen):
             return self._page(
-                [_("Questions of different kinds have different forms. Choose one kind.")]
+                [_("Questions of different kinds have different forms. Choose one kind.")], chosen
             )
         if kind is None or not kind.allows(user):
-            return self._page([str(refusals.before(alias_of_people(), chosen[0], user))])
+            return self._page([str(refusals.before(alias_of_people(), chosen[0], user))], chosen)
         if is_filled:
-            outcome = together.answer(kind, chosen, user, self.request.POST)
-            form = outcome.form
+            result = together.answer(kind, chosen, user, self.request.POST)
+            form = result.form
             if form is None:
-                return self._told(together.said(outcome), outcome.refused + gone)
-            gone = outcome.refused + gone
+                return self._told(together.said(result), result.refused, gone)
+            gone = [*self._lines(result.refused), *gone]
         else:
             form = together.form_of(kind, chosen, user)
         back = self.request.get_full_path()
         context = {"form": form, "rows": self._rows(chosen), "back": back}
         return self.show(None, context, gone, self.template_together)
 
-    def _told(self, said: str, refused: list[str]) -> HttpResponse:
+    def _told(
+        self, said: str, refused: list[tuple[Question, Any]], gone: list[str]
+    ) -> HttpResponse:
         """Return the list again, with a text about the successful acts and the reasons of the refused ones."""
         if said:
             self.say(said)
-        return (
-            self._page(refused) if refused else HttpResponseRedirect(self.request.get_full_path())
-        )
+        if not (refused or gone):
+            return HttpResponseRedirect(self.request.get_full_path())
+        return self._page([*self._lines(refused), *gone], [one for one, _reason in refused])
 
-    def _page(self, refused: list[str]) -> HttpResponse:
+    def _lines(self, refused: list[tuple[Question, Any]]) -> list[str]:
+        """Return refused questions as texts with links."""
+        return [
+            format_html('<a href="{}">{}</a>: {}', self._with_next(one.pk), one.title, reason)
+            for one, reason in refused
+        ]
+
+    def _page(self, refused: list[str], chosen: Sequence[Question] = ()) -> HttpResponse:
+        """Return the list.
+
+        Args:
+            chosen: the questions whose boxes stay ticked.
+        """
         user, wanted = self.request.user, self._wanted
         box, kind, search = wanted.box, wanted.kind, wanted.search
         page = inbox(user, box, kind=kind, search=search, after=wanted.after)
-        # with a search, a number would be another look at all open questions
-        numbers = {} if search else counts(user, kind)
+        numbers = counts(user, kind)
         tabs = [
             (
                 showing.LABELS[one],
-                showing.number(numbers[one]) if numbers else "",
+                showing.number(numbers[one]),
                 self._address(one),
-                one is box,
+                one is box and not search,
             )
             for one in Box
         ]
         context = {
             "rows": self._rows(page.questions),
+            "chosen": {one.pk for one in chosen},
             "tabs": tabs,
+            "waiting": numbers[Box.FREE] if box is Box.MINE and not search else 0,
+            "free_url": self._address(Box.FREE),
             "kinds": self._kinds,
             "kind": kind or "",
             "search": search,
@@ -257,7 +280,7 @@ class OneQuestion(Pages):
             if note:
                 refused.append(_("Your note was not saved: %(note)s") % {"note": note})
             return self._page(question, None, refused)
-        self.say(desk.said(act, [question], request.POST))
+        self.say(desk.said(act, [question], request.user, request.POST))
         stays = act in ("take", "note", "for_me", "show")
         return HttpResponseRedirect(request.get_full_path() if stays else self.back)
 
@@ -270,12 +293,12 @@ class OneQuestion(Pages):
             return self._page(question, form, [])
         refusal, given = desk.answer(question, user, form), values.of_form(form)
         if refusal and not showing.is_own_answer(question, user, given):
-            said = _("Your answer was not used: %(reason)s") % {"reason": refusal}
-            return self._page(question, form, [said])
+            question.refresh_from_db()
+            return self._page(question, form, [refusals.unused(question, refusal, user)])
         # not from the database: the task may have ended, and its rows may be deleted
         answer = showing.in_one_line(showing.in_words(kind, given))
         self.say(
-            _("Noted, will be done: %(title)s. %(answer)s")
+            _("Your answer is saved: %(title)s. %(answer)s")
             % {"title": question.title, "answer": answer}
         )
         return HttpResponseRedirect(self.back)
@@ -297,13 +320,15 @@ class OneQuestion(Pages):
         state = refusals.before(alias, question, user) or refusals.after(alias, question, user)
         if form is None and kind is not None and state is None:
             form = desk.form_of(kind, question, user)
+        # the reason of an unused answer says the state
+        is_said = any(str(state) in one for one in refused) or bool(form and refused)
         typed = []
         if question.closed_at is not None and form is not None:
             # a form with values that did not count would look like the answer
             given = values.as_json(form.cleaned_data)  # with errors: the values of its valid fields
             typed = showing.values_of(kind, given, None)
             form = None
-        is_manager = user.has_perm(ASSIGN)
+        is_manager, others = user.has_perm(ASSIGN), outcome.others_of(question, user)
         (row,) = showing.rows_of([question], user)
         context = {
             "question": question,
@@ -313,22 +338,34 @@ class OneQuestion(Pages):
             "suggested": showing.values_of(kind, question.suggested or {}),
             "typed": typed,
             "answer": showing.answer_of(question),
-            "state": ""
-            if state is None or any(str(state) in one for one in refused)
-            else str(state),
+            "state": "" if state is None or is_said else str(state),
             "may_answer": state is None,
-            "effect": showing.effect_of(question),
+            "note": self.request.POST.get("note", question.note),
+            "most_note": MOST_NOTE_CHARACTERS,
+            "effect": outcome.effect_of(question),
+            "others": [(one, self._with_back(one.row.question.pk)) for one in others],
             "people": showing.people_for(kind) if is_manager else [],
             "hide_for": [(key, label) for key, (label, _span) in desk.HIDE_FOR.items()],
             "back": self.back,
         }
         return self.show(question, context, refused)
 
+    def _with_back(self, pk: int) -> str:
+        return f"{self.question_url(pk)}?{urlencode({'next': self.back})}"
+
 
 class SitePages(LoginRequiredMixin, Pages):
     """The pages for users of the site. Their templates are below ``txtasks_people/``."""
 
     folder = "txtasks_people"
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """Return the page, or one with a way back for a person who may not see it."""
+        try:
+            return super().dispatch(request, *args, **kwargs)
+        except PermissionDenied:
+            context = {"inbox_url": self.inbox_url(), "reader": name_of(request.user)}
+            return render(request, f"{self.folder}/denied.html", context, status=403)
 
     def inbox_url(self) -> str:
         return reverse("txtasks_people:inbox", current_app=self._namespace())

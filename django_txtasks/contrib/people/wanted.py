@@ -33,9 +33,11 @@ class Wanted:
     after: Place | None
 
     def address(self, box: Box, after: Place | None = None) -> str:
-        """Return the query of another list, or of another page, with the same kind and search."""
+        """Return the query of another list of the same kind, or of another page, which keeps the search."""
         place = f"{after.due_at.isoformat()}/{after.pk}" if after else ""
-        values = {"box": box.value, "kind": self.kind, "search": self.search, "after": place}
+        values = {"box": box.value, "kind": self.kind, "after": place}
+        if after:
+            values["search"] = self.search
         return f"?{urlencode({key: one for key, one in values.items() if one})}"
 
 
