@@ -667,10 +667,10 @@ def test_the_page_shows_each_error_with_its_traceback() -> None:
         assert text in html
     assert f"<pre>{error['traceback']}</pre>" in html
     assert (
-        "failures 3/5" in html and "crashes 1<" in html
+        "failures: 3/5" in html and "crashes: 1<" in html
     )  # it was dead at the first, whatever max_crashes says
     task = row(Status.DEAD, errors=[error], attempt=3, crashes=1, on_crash=OnCrash.RETRY)
-    assert "crashes 1/3" in page(viewer(), f"{TASKS}{task.pk}/change/")
+    assert "crashes: 1/3" in page(viewer(), f"{TASKS}{task.pk}/change/")
 
 
 def test_the_page_shows_what_the_task_declared_and_hook_names_only() -> None:

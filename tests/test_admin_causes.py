@@ -1,13 +1,18 @@
 """The admin's list of live tasks by cause, and the link to it from a task's page."""
 
+import html
+import re
 import uuid
+from datetime import timedelta
 
 import helpers
 import pytest
+import scene
 from django.db import connection, transaction
+from django.utils import timezone
 
 from django_txtasks.admin import bounded, causes
-from django_txtasks.models import Task
+from django_txtasks.models import Task, Worker
 from django_txtasks.stats import by_cause
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -120,6 +125,54 @@ def test_a_tasks_page_leads_to_the_tasks_of_its_cause(listed, client):
     assert f'href="{LIST}?cause=-7"' in client.get(f"{LIST}{one}/change/").text
     (other,) = add(1)
     assert "?cause=" not in client.get(f"{LIST}{other}/change/").text
+
+
+@pytest.fixture
+def asked(person, client):
+    """Return the text of the page that asks before all tasks of cause 7 are changed."""
+    person("view_task", "revive_task", "discard_task")
+    one = min(add(3, cause=7, kind="builtins.KeyError"))
+    Task.objects.update(errors=[scene.error("builtins.KeyError", "'rye bread'")])
+
+    def get(action="revive"):
+        data = {"action": action, "index": "0", "_selected_action": one, "select_across": "1"}
+        return html.unescape(client.post(f"{LIST}?cause=7&state=dead", data).text)
+
+    return get
+
+
+def test_the_question_names_the_cause_and_that_tasks_may_fail_again(asked):
+    text = asked()
+    assert "Cause: shop.tasks.pay has failed with KeyError: 'rye bread'." in text
+    assert "Unless the cause was repaired, these tasks will fail again." in text
+    assert "fail again" not in asked("discard") and "'rye bread'." in asked("discard")
+
+
+def test_the_question_warns_while_workers_run_the_release_that_fails(asked):
+    long_ago = timezone.now() - timedelta(days=1)
+    scene.worker("web-1", 1, ["default"], release="b", started_at=long_ago)
+    text = asked()
+    assert "has failed with KeyError: 'rye bread' since release b." in text
+    assert "Workers still run release b." in text and "these tasks will fail again" in text
+    scene.worker("web-2", 2, ["default"], release="c")
+    assert "since release b." in asked() and "fail again" not in asked()
+    Worker.objects.filter(release="c").update(lost=True)
+    assert "Workers still run release b." in asked()
+
+
+def test_buttons_change_all_tasks_of_a_cause_in_states_that_the_list_shows(client, person):
+    person("view_task", "revive_task", "discard_task", "hold_task")
+    add(1, cause=7)
+    add(1, cause=7, status="pending")
+
+    def buttons(**query):
+        page = client.get(LIST, {"cause": "7", **query}).text
+        return re.findall(r'form="txtasks-all" name="action" value="(\w+)">(.*?)<', page)
+
+    hold = ("hold", "Hold all")
+    dead = [("revive", "Revive all"), ("discard", "Discard all")]
+    assert buttons() == [dead[0], hold, dead[1]]
+    assert (buttons(state="dead"), buttons(state="retrying")) == (dead, [hold])
 
 
 def rows_read():

@@ -262,8 +262,8 @@ def test_buttons_stand_above_the_list_of_a_cause(client, ann):
     html = client.get(f"{LIST}?cause=9").content.decode()
     assert re.findall(r'form="txtasks-all" name="action" value="(\w+)"', html) == [
         "revive",
-        "discard",
         "hold",
+        "discard",
     ]
     assert 'form="txtasks-all"' not in client.get(LIST).content.decode()
     send(client, "hold", "?cause=9", confirmed="yes")

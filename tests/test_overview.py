@@ -11,6 +11,7 @@ from typing import Any
 
 import helpers
 import pytest
+import scene
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.utils import timezone
@@ -595,9 +596,12 @@ def test_many_deaths_of_one_cause_are_a_problem_while_they_are_new(well):
     rows(20, status=Status.DEAD, cause=-5, errors=[error])
     (problem,) = now().problems
     assert (problem.name, problem.subject) == ("failing_cause", "-5")
-    assert f"20 tasks of {NAME} are dead because of a.b.Gone, the last" in problem.text
+    assert f"20 tasks of {NAME} are dead because of a.b.Gone: x, the last" in problem.text
+    assert problem.text.endswith("Repair the cause, then revive the tasks.")
     Worker.objects.update(release="4f2a1c", started_at=LONG_AGO)
-    assert "dead because of a.b.Gone since release 4f2a1c, the last" in now().problems[0].text
+    assert "dead because of a.b.Gone: x since release 4f2a1c, the last" in now().problems[0].text
+    scene.worker("web-9", 9, [], release="9e0b77", started_at=LONG_AGO - timedelta(days=1))
+    assert "or go back to release 9e0b77; then revive" in now().problems[0].text
     Task.objects.update(run_after=timezone.now() - timedelta(hours=2))
     assert names_of_problems() == []
 

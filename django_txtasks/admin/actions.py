@@ -18,7 +18,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
-from django_txtasks.admin import bulk
+from django_txtasks.admin import bulk, causes
 from django_txtasks.admin.bounded import following_indexes
 from django_txtasks.admin.confirming import ON_PAGE, Chosen, page_of_request
 from django_txtasks.conf import get_config
@@ -253,8 +253,11 @@ class TaskActions(Base):
         self, request: HttpRequest, page: str, act: Act, chosen: Chosen, context: dict[str, Any]
     ) -> HttpResponse:
         """Return a page about an action and its tasks."""
+        alias = self.get_queryset(request).db
+        cause = request.GET.get("cause")
+        about, warning = causes.before_act(alias, cause, revives=act.name == "revive")
         context = {
-            **self.admin_site.each_context(request),
+            **self.admin_site.each_context(request), "about": about, "warning": warning,
             "title": act.button, "name": act.name, "act": act, "chosen": chosen, "opts": self.model._meta,
             "select_across": request.POST.get("select_across", "0"), "back": request.get_full_path(),
             "breadcrumbs_are_a_list": django.VERSION >= (6, 1), **context,

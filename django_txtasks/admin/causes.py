@@ -17,7 +17,7 @@ from django_txtasks.admin.filters import ChoiceFilter
 from django_txtasks.admin.numbers import RETRYING
 from django_txtasks.database.dialect import dialect_of
 from django_txtasks.models import Status
-from django_txtasks.stats import by_cause
+from django_txtasks.stats import by_cause, releases
 from django_txtasks.wording import whole
 
 if TYPE_CHECKING:
@@ -218,6 +218,37 @@ def sentence(alias: str, value: str | None) -> str:
         "retrying": texts[Status.PENDING],
         "held": texts[Status.HELD],
     }
+
+
+def before_act(alias: str, value: str | None, *, revives: bool) -> tuple[str, str]:
+    """Return what a page says that asks before the tasks of a cause are changed: the cause, and a warning.
+
+    Both are empty if the URL names no cause. The warning is about tasks that would fail again.
+    """
+    fingerprint = parsed(value)
+    cause = None if fingerprint is None else by_cause.cause_of(fingerprint, alias)
+    if cause is None:
+        return "", ""
+    facts = {"task": cause.task, "error": cause.error or gettext("unknown error")}
+    if cause.since:
+        text = gettext("Cause: %(task)s has failed with %(error)s since release %(since)s.")
+    else:
+        text = gettext("Cause: %(task)s has failed with %(error)s.")
+    about = text % (facts | {"since": cause.since})
+    return about, _may_fail_again(alias, cause.since) if revives else ""
+
+
+def _may_fail_again(alias: str, since: str) -> str:
+    """Return why revived tasks may fail again; empty: a newer or an older release runs now."""
+    running = releases.newest_running(alias)
+    if since and running == since:
+        text = gettext(
+            "Workers still run release %(release)s. Unless something else was repaired, these tasks will fail again."
+        )
+        return text % {"release": since}
+    if since and running:
+        return ""
+    return gettext("Unless the cause was repaired, these tasks will fail again.")
 
 
 def _name(path: str) -> str:

@@ -26,7 +26,7 @@ from django_txtasks.lifecycle.workers import progress_of
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 from django_txtasks.wording import span
 
-ON_CAUSE = ("revive", "discard", "hold")
+ON_CAUSE = {"revive": _("Revive all"), "hold": _("Hold all"), "discard": _("Discard all")}
 """Actions with a button above the list of a cause."""
 
 
@@ -143,7 +143,7 @@ class TaskAdmin(TaskActions, StackOnPage, EnqueueAgain, TaskPages):
         if get_config().lanes and waits and "queue" in request.GET and "lane" not in request.GET:
             warning += gettext(" Tasks of lanes are not in this list: choose the lane.")
         about = causes.sentence(self.get_queryset(request).db, request.GET.get("cause"))
-        acts = [ACTS[name] for name in ON_CAUSE if may(request, name)] if about else []
+        acts = _acts_on_cause(request) if about else []
         context = {
             **(extra_context or {}), "warning": warning, "about": about, "all_acts": acts,
             "notes": [*numbers.notes(self.get_queryset(request).db)],
@@ -175,6 +175,18 @@ class TaskAdmin(TaskActions, StackOnPage, EnqueueAgain, TaskPages):
             if not (name == "ask_to_stop" and task.cancel_asked_at is not None)
         ]
         return super().render_change_form(request, {**context, "acts": acts}, *args, **kwargs)
+
+
+def _acts_on_cause(request: HttpRequest) -> list[tuple[str, Any]]:
+    """Return the actions on all tasks of a cause that the user may do, and whose tasks the list can have."""
+    state = request.GET.get("state")
+    states = {name: {ACTS[name].state.value} for name in ON_CAUSE}
+    states["hold"].add(numbers.RETRYING)
+    return [
+        (name, label)
+        for name, label in ON_CAUSE.items()
+        if may(request, name) and (not state or state in states[name])
+    ]
 
 
 def _runs_for_long(task: Any) -> bool:

@@ -36,6 +36,8 @@ _FOLLOW_FROM_NO_WRITES = frozenset(
     }
 )  # fmt: skip
 """Names of problems that a database without writes explains. The advice in their sentences would not help."""
+LONGEST_ERROR = 120
+"""Number of characters of an error that a sentence shows."""
 
 
 @dataclass(frozen=True)
@@ -129,15 +131,24 @@ _LANE_ASKED = ngettext_lazy(
     "number",
 )
 _CAUSE = ngettext_lazy(
-    "%(count)s task of %(task)s is dead because of %(exception)s, the last one due %(last)s ago.",
-    "%(count)s tasks of %(task)s are dead because of %(exception)s, the last one due %(last)s ago.",
+    "%(count)s task of %(task)s is dead because of %(error)s, the last one due %(last)s ago. Repair the cause, then "
+    "revive the task.",
+    "%(count)s tasks of %(task)s are dead because of %(error)s, the last one due %(last)s ago. Repair the cause, "
+    "then revive the tasks.",
     "number",
 )
 _CAUSE_SINCE = ngettext_lazy(
-    "%(count)s task of %(task)s is dead because of %(exception)s since release %(release)s, the last one due "
-    "%(last)s ago.",
-    "%(count)s tasks of %(task)s are dead because of %(exception)s since release %(release)s, the last one due "
-    "%(last)s ago.",
+    "%(count)s task of %(task)s is dead because of %(error)s since release %(release)s, the last one due "
+    "%(last)s ago. Repair the cause, then revive the task.",
+    "%(count)s tasks of %(task)s are dead because of %(error)s since release %(release)s, the last one due "
+    "%(last)s ago. Repair the cause, then revive the tasks.",
+    "number",
+)
+_CAUSE_BETWEEN = ngettext_lazy(
+    "%(count)s task of %(task)s is dead because of %(error)s since release %(release)s, the last one due "
+    "%(last)s ago. Repair the cause, or go back to release %(before)s; then revive the task.",
+    "%(count)s tasks of %(task)s are dead because of %(error)s since release %(release)s, the last one due "
+    "%(last)s ago. Repair the cause, or go back to release %(before)s; then revive the tasks.",
     "number",
 )
 _NOBODY = _("No worker is alive, so no task runs. Start one: manage.py runworkers.")
@@ -311,11 +322,12 @@ def _of_causes(found: Overview) -> Iterator[Problem]:
                 "number": one.dead,
                 "count": str(Count(one.dead, one.dead >= MOST)),
                 "task": one.task,
-                "exception": one.exception.removeprefix("builtins.") or "?",
+                "error": _cut(one.error) or "?",
                 "last": max(age, timedelta(0)),
                 "release": one.since,
+                "before": one.before,
             }
-            template = _CAUSE_SINCE if one.since else _CAUSE
+            template = _CAUSE_BETWEEN if one.before else _CAUSE_SINCE if one.since else _CAUSE
             yield Problem("failing_cause", template, values, str(one.fingerprint or ""))
 
 
@@ -382,6 +394,10 @@ def _of_broker(found: Overview) -> Iterator[Problem]:
 def _of_task(one: RunningTask) -> dict[str, Any]:
     run = timedelta(seconds=one.seconds)
     return {"task": one.task_name, "run": run, "at": time_text(one.asked_at)}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_ERROR else f"{text[:LONGEST_ERROR]}…"
 
 
 def _number(count: Count) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Cause:
             read it.
         sample: id of the task that was due last.
         since: the release that was the newest when the last attempt of the task that was due ``first`` began;
-            empty = unknown.
+            ``before``: the release before it. Empty = unknown.
     """
 
     fingerprint: int | None
@@ -73,6 +73,14 @@ class Cause:
     last: datetime | None
     sample: uuid.UUID
     since: str = ""
+    before: str = ""
+
+    @property
+    def error(self) -> str:
+        """The newest error with its message, such as ``KeyError: 'rye bread'``; empty = unknown."""
+        name = self.exception.removeprefix("builtins.")
+        is_whole = self.last_line.startswith((name, name.rpartition(".")[2]))
+        return self.last_line if is_whole else ": ".join(filter(None, (name, self.last_line)))
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as values that JSON has. JavaScript would round the fingerprint, so it is text."""
@@ -152,11 +160,16 @@ def causes(limit: int = 50, using: str = "default") -> Causes:
     with only_reading(using, STATEMENT_TIMEOUT):
         places, is_cut = places_of(using)
         every = _measured(using, sizes_of(using, places))
-        largest = every[:limit]
-        errors = _last_errors(using, [one.newest.pk for one in largest])
-        releases = deploys(using)
-        found = [_cause(one, errors.get(one.newest.pk, ("", "")), releases) for one in largest]
-    return Causes(tuple(found), is_cut or len(every) > limit)
+        found = _with_errors(using, every[:limit])
+    return Causes(found, is_cut or len(every) > limit)
+
+
+def cause_of(fingerprint: int, using: str = "default") -> Cause | None:
+    """Return the cause with this fingerprint, in the queue with the most dead tasks; None = no task has it."""
+    with only_reading(using, STATEMENT_TIMEOUT):
+        places = [Place(*one, fingerprint) for one in queues_of(using)[0]]
+        found = _with_errors(using, _measured(using, sizes_of(using, places))[:1])
+    return found[0] if found else None
 
 
 def numbers_of(cause: int, using: str = "default") -> dict[Status, tuple[int, bool]]:
@@ -295,13 +308,20 @@ def _measured(alias: str, sizes: Iterable[Size]) -> list[_Measured]:
     return sorted(measured, key=lambda one: one.rank, reverse=True)
 
 
+def _with_errors(alias: str, measured: Sequence[_Measured]) -> tuple[Cause, ...]:
+    errors = _last_errors(alias, [one.newest.pk for one in measured])
+    releases = deploys(alias)
+    return tuple(_cause(one, errors.get(one.newest.pk, ("", "")), releases) for one in measured)
+
+
 def _cause(one: _Measured, error: tuple[str, str], releases: Sequence[Deploy]) -> Cause:
     dead, held, retrying = one.numbers
     begin = one.oldest.started_at or one.oldest.run_after or LONG_AGO
+    before, since = ["", "", *(one.release for one in releases if one.first_seen <= begin)][-2:]
     return Cause(
         one.fingerprint, one.queue, one.newest.task_name, *error, dead, retrying, held,
         one.is_capped, one.oldest.run_after, one.newest.run_after, one.newest.pk,
-        since=next((one.release for one in reversed(releases) if one.first_seen <= begin), ""),
+        since=since, before=before,
     )  # fmt: skip
 
 

@@ -6,8 +6,10 @@ from datetime import datetime
 
 from django.db.models import Min
 
-from django_txtasks.models import EndedWorker, Worker
+from django_txtasks.models import DatabaseNow, EndedWorker, Worker
 from django_txtasks.stats.records import Deploy
+
+MAX_WORKERS = 1000
 
 
 def deploys(using: str = "default") -> tuple[Deploy, ...]:
@@ -25,3 +27,11 @@ def deploys(using: str = "default") -> tuple[Deploy, ...]:
         Deploy(release, seen)
         for release, seen in sorted(first.items(), key=lambda pair: pair[::-1])
     )
+
+
+def newest_running(using: str = "default") -> str:
+    """Return the newest release that a living worker has named; empty = none has named one."""
+    workers = Worker.objects.using(using).filter(lost=False).exclude(release="")
+    rows = workers.annotate(now=DatabaseNow()).only("release", "seen_at", "lease")[:MAX_WORKERS]
+    running = {one.release for one in rows if not one.is_silent(one.now)}
+    return next((one.release for one in reversed(deploys(using)) if one.release in running), "")
