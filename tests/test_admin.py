@@ -673,6 +673,32 @@ def test_the_page_shows_each_error_with_its_traceback() -> None:
     assert "crashes: 1/3" in page(viewer(), f"{TASKS}{task.pk}/change/")
 
 
+def test_the_page_of_a_task_that_was_asked_to_stop_loads_itself_again_until_it_says_more() -> None:
+    worker = Worker.objects.create(id=uuid.uuid4(), host="a", pid=7, queues=[], threads=2, lease=60.0)
+    task = row(Status.CLAIMED, worker=worker.pk)
+    url = f"{TASKS}{task.pk}/change/"
+    assert "To stop it: manage.py txtasks_task stop" in page(viewer(), url)
+    client = viewer("ask_to_stop")
+    assert "To stop it, press “Ask to stop” on this page, or run manage.py" in page(client, url)
+    assert "Refresh" not in client.get(url).headers
+    Task.objects.update(cancel_asked_at=timezone.now() + timedelta(minutes=1))  # this test may take 10 s
+    answer = client.get(url)
+    assert answer.headers["Refresh"] == "2" and "This page loads itself again." in answer.text
+    Task.objects.update(cancel_asked_at=timezone.now() - timedelta(minutes=1))
+    answer = client.get(url)
+    assert "Refresh" not in answer.headers and "kill -9 7 on a" in answer.text
+    assert "loads itself again" not in answer.text
+
+
+def test_the_page_of_a_live_task_leads_to_the_finished_one() -> None:
+    ended = finished()
+    url = f"{TASKS}{ended.pk}/change/"
+    answer = viewer().get(url)
+    assert (answer.status_code, answer.url) == (302, f"{FINISHED}{ended.pk}/change/")
+    assert logged_in("view_task").get(url).url == "/admin/"
+    assert viewer().get(f"{TASKS}{uuid.uuid4()}/change/").url == "/admin/"
+
+
 def test_the_page_shows_what_the_task_declared_and_hook_names_only() -> None:
     hook = {"task_name": "orders.tasks.tell", "queue_name": "quiet-queue", "hooks": {}}
     task = row(

@@ -428,6 +428,12 @@ def test_a_running_task_that_does_not_check_is_ended_with_its_process(crew):
     (reason,) = explain("default", handle.id)
     worker = Worker.objects.get(pk=crew)
     assert f"kill -9 {worker.pid} on {worker.host}" in reason.lift and "90 s" in reason.lift
+    assert "other task" not in reason.lift
+    assert reason.lift.endswith("Its manage.py runworkers then starts another process.")
+    for _ in range(2):
+        Task.objects.filter(pk=tasks.note.enqueue().id).update(**claim)
+    (reason,) = explain("default", handle.id)
+    assert "2 other tasks run in that process: they end, too" in reason.lift
 
 
 @pytest.mark.parametrize(

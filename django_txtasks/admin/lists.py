@@ -20,6 +20,7 @@ from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder
 from django_txtasks.admin.columns import json_text
 from django_txtasks.admin.pages import ProcessPages, TaskPages
 from django_txtasks.admin.stacks import StackOnPage
+from django_txtasks.admin.stopping import StopOnPage, on_page
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.workers import progress_of
@@ -31,7 +32,7 @@ ON_CAUSE = {"revive": _("Revive all"), "hold": _("Hold all"), "discard": _("Disc
 
 
 @admin.register(Task)
-class TaskAdmin(TaskActions, StackOnPage, EnqueueAgain, TaskPages):
+class TaskAdmin(TaskActions, StopOnPage, StackOnPage, EnqueueAgain, TaskPages):
     """Live tasks, newest first."""
 
     ordering = ("-pk",)  # ids begin with the time, so one index serves every page
@@ -79,7 +80,7 @@ class TaskAdmin(TaskActions, StackOnPage, EnqueueAgain, TaskPages):
         from django_txtasks.inspection.explain import explain  # imported by this page alone
 
         try:
-            reasons = explain(task._state.db, task.pk)
+            reasons = [on_page(task, one) for one in explain(task._state.db, task.pk)]
         except Exception as error:  # the rest of the page is still useful
             return shown.line(f"{type(error).__name__}: {error}")
         lines = ((one.text, one.lift) for one in reasons)

@@ -139,19 +139,23 @@ def _not_pending(alias: str, task: Any) -> Reason:
         if task.cancel_asked_at is not None:
             text = _("It was asked to stop at %(at)s, and still runs at %(worker)s.")
             facts = {"at": time_text(task.cancel_asked_at), "worker": worker}
-            return Reason("asked", text % facts, _end_of(task, worker))
+            return Reason("asked", text % facts, _end_of(alias, task, worker))
         text = _("It runs, for %(span)s, at %(worker)s (worker %(id)s).")
-        command = f"manage.py txtasks_task stop {task.pk}{_of(alias)}"
         return Reason(
             "claimed",
             text % {"span": since, "worker": worker, "id": worker.pk},
-            _("To stop it: %(command)s") % {"command": command},
+            _("To stop it: %(command)s") % {"command": stop_command(alias, task.pk)},
         )
     gone = _("worker %(id)s, whose row is gone") % {"id": task.worker}
     return _lost(alias, str(worker or gone))
 
 
-def _end_of(task: Any, worker: Any) -> str:
+def stop_command(alias: str, task_id: uuid.UUID) -> str:
+    """Return the command that asks a task to stop."""
+    return f"manage.py txtasks_task stop {task_id}{_of(alias)}"
+
+
+def _end_of(alias: str, task: Any, worker: Any) -> str:
     """Return how a task ends that was asked to stop: it may never check for this."""
     text = _("It stops when it looks: at ctx.check(), or by ctx.cancelled.")
     asked_for = task.now - task.cancel_asked_at
@@ -163,8 +167,15 @@ def _end_of(task: Any, worker: Any) -> str:
     end = _("To end it now, kill its process: %(command)s on %(host)s.")
     parts.append(end % {"command": f"kill -9 {worker.pid}", "host": worker.host})
     parts.append(_end_by_crash(task))
-    if worker.threads != 1:
-        parts.append(_("Other tasks of that process end, too, by their crash policies."))
+    rows = Task.objects.using(alias).filter(status=Status.CLAIMED, worker=worker.pk)
+    if others := rows.exclude(pk=task.pk).count():
+        more = ngettext(
+            "%(n)s other task runs in that process: it ends, too, by its crash policy.",
+            "%(n)s other tasks run in that process: they end, too, by their crash policies.",
+            others,
+        )
+        parts.append(more % {"n": whole(others)})
+    parts.append(_("Its manage.py runworkers then starts another process."))
     return " ".join(parts)
 
 

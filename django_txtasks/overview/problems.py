@@ -15,7 +15,7 @@ from django_txtasks.cancel_requests import UNHEARD_AFTER
 from django_txtasks.conf import get_config
 from django_txtasks.overview.counting import Count
 from django_txtasks.stats.by_cause import MOST
-from django_txtasks.wording import span, time_text
+from django_txtasks.wording import span
 
 if TYPE_CHECKING:
     from django_txtasks.inspection.no_writes import NoWrites
@@ -125,9 +125,9 @@ _LANE = ngettext_lazy(
 )
 _LANE_ASKED = ngettext_lazy(
     "Lane %(lane)s is full (%(limits)s): %(count)s task waits. %(task)s has run in it for %(run)s, although it "
-    "was asked to stop at %(at)s. Its page says how to end it.",
+    "was asked to stop %(ago)s ago. Its page says how to end it.",
     "Lane %(lane)s is full (%(limits)s): %(count)s tasks wait. %(task)s has run in it for %(run)s, although it "
-    "was asked to stop at %(at)s. Its page says how to end it.",
+    "was asked to stop %(ago)s ago. Its page says how to end it.",
     "number",
 )
 _CAUSE = ngettext_lazy(
@@ -192,10 +192,9 @@ _OVERTIME = ngettext_lazy(
     "number",
 )
 _ASKED = ngettext_lazy(
-    "%(count)s task was asked to stop and still runs: %(task)s, asked at %(at)s, for %(run)s by now. Its page "
-    "says how to end it.",
-    "%(count)s tasks were asked to stop and still run, such as %(task)s, asked at %(at)s, for %(run)s by now. Its "
-    "page says how to end it.",
+    "%(task)s has run for %(run)s, and still runs %(ago)s after it was asked to stop. Its page says how to end it.",
+    "%(count)s tasks still run although they were asked to stop, such as %(task)s: it has run for %(run)s, and was "
+    "asked %(ago)s ago. Its page says how to end it.",
     "number",
 )
 
@@ -335,7 +334,7 @@ def _of_lanes(found: Overview) -> Iterator[Problem]:
     for lane in found.lanes:
         if not lane.is_paused and lane.longest is not None:
             values = {"lane": lane.name, "limits": lane.limits, **_number(lane.waiting)}
-            values |= _of_task(lane.longest)
+            values |= _of_task(lane.longest, found)
             template = _LANE if lane.longest.asked_at is None else _LANE_ASKED
             longest = str(lane.longest.id)
             yield Problem("full_lane", template, values, lane.name, is_warning=True, task=longest)
@@ -367,7 +366,7 @@ def _of_running(found: Overview) -> Iterator[Problem]:
     long = [one for one in every if one.asked_at is None]
     if long:
         is_capped = len(long) == len(found.running) < found.running_total.number
-        values = {**_number(Count(len(long), is_capped)), "limit": limit, **_of_task(long[0])}
+        values = {**_number(Count(len(long), is_capped)), "limit": limit, **_of_task(long[0], found)}
         only = str(long[0].id) if len(long) == 1 else ""
         yield Problem("long_running", _OVERTIME, values, is_warning=True, task=only)
     asked = [
@@ -376,7 +375,7 @@ def _of_running(found: Overview) -> Iterator[Problem]:
         if one.asked_at and (one in every or found.at - one.asked_at > UNHEARD_AFTER)
     ]
     if asked:
-        values = {**_number(Count(len(asked))), **_of_task(asked[0])}
+        values = {**_number(Count(len(asked))), **_of_task(asked[0], found)}
         yield Problem("asked_to_stop", _ASKED, values, is_warning=True, task=str(asked[0].id))
 
 
@@ -391,9 +390,9 @@ def _of_broker(found: Overview) -> Iterator[Problem]:
         yield Problem("no_broker", _NO_BROKER, values, is_warning=True)
 
 
-def _of_task(one: RunningTask) -> dict[str, Any]:
-    run = timedelta(seconds=one.seconds)
-    return {"task": one.task_name, "run": run, "at": time_text(one.asked_at)}
+def _of_task(one: RunningTask, found: Overview) -> dict[str, Any]:
+    ago = max(timedelta(0), found.at - (one.asked_at or found.at))
+    return {"task": one.task_name, "run": timedelta(seconds=one.seconds), "ago": ago}
 
 
 def _cut(text: str) -> str:
