@@ -477,6 +477,26 @@ def test_merged_tasks_are_shown_beside_the_one_that_ran() -> None:
     assert sum(f"finishedtask/{one.pk}/change/" in text for one in merged) == 20
 
 
+def test_an_action_says_that_no_living_worker_can_run_its_tasks() -> None:
+    one, other = row(task_name="gone.tasks.run"), row(queue_name="mail")
+    client = viewer("run_now")
+    assert send(client, "run_now", one.pk) == ["1 task made due now."]  # no worker lives at all
+    values = {"host": "a", "pid": 7, "threads": 2, "lease": 60.0, "task_names": [KNOWN]}
+    Worker.objects.create(id=uuid.uuid4(), queues=["default"], **values)
+    assert send(client, "run_now", one.pk, other.pk, row().pk) == [
+        "3 tasks made due now.",
+        "No living worker of queue default runs gone.tasks.run, so these tasks wait.",
+        "No living worker serves queue mail, so its tasks wait.",
+    ]
+
+
+def test_the_filter_by_task_finds_a_name_that_no_app_declares() -> None:
+    task = row(task_name="gone.tasks.run")
+    row()
+    assert shown_ids(viewer(), f"{TASKS}?task=gone.tasks.run") == {task.pk}
+    assert shown_ids(viewer(), f"{TASKS}?task=a%00b") == set()
+
+
 def test_a_name_that_no_app_declares_is_visible_as_such() -> None:
     note = "no task with this name is declared in this code"
     row()
@@ -674,14 +694,18 @@ def test_the_page_shows_each_error_with_its_traceback() -> None:
 
 
 def test_the_page_of_a_task_that_was_asked_to_stop_loads_itself_again_until_it_says_more() -> None:
-    worker = Worker.objects.create(id=uuid.uuid4(), host="a", pid=7, queues=[], threads=2, lease=60.0)
+    worker = Worker.objects.create(
+        id=uuid.uuid4(), host="a", pid=7, queues=[], threads=2, lease=60.0
+    )
     task = row(Status.CLAIMED, worker=worker.pk)
     url = f"{TASKS}{task.pk}/change/"
     assert "To stop it: manage.py txtasks_task stop" in page(viewer(), url)
     client = viewer("ask_to_stop")
     assert "To stop it, press “Ask to stop” on this page, or run manage.py" in page(client, url)
     assert "Refresh" not in client.get(url).headers
-    Task.objects.update(cancel_asked_at=timezone.now() + timedelta(minutes=1))  # this test may take 10 s
+    Task.objects.update(
+        cancel_asked_at=timezone.now() + timedelta(minutes=1)
+    )  # this test may take 10 s
     answer = client.get(url)
     assert answer.headers["Refresh"] == "2" and "This page loads itself again." in answer.text
     Task.objects.update(cancel_asked_at=timezone.now() - timedelta(minutes=1))

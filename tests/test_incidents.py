@@ -73,6 +73,7 @@ def a_schedule_has_lost_its_function() -> None:
 
 MAKERS = [globals()[make.__name__] for make in incidents.INCIDENTS]
 MEND = {
+    "a_deploy_has_renamed_a_function": f"queue=default&amp;task={BILL}",
     "a_queue_is_paused": 'name="resume" value="mail"',
     "a_release_fails": "state=dead&amp;cause=7",
     "a_lane_is_full": "/admin/txtasks/task/{task}/change/",

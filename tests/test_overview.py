@@ -267,7 +267,12 @@ def test_a_name_that_no_worker_declares(well):
     rows(1, task_name="gone.tasks.run")
     (problem,) = now().problems
     assert (problem.name, problem.subject) == ("undeclared_names", "default")
-    assert "gone.tasks.run" in problem.text
+    assert "runs gone.tasks.run, so at least 1 task waits. If a deploy has renamed" in problem.text
+    assert "@task(was=['gone.tasks.run'])" in problem.text and problem.function == "gone.tasks.run"
+    rows(2, task_name="away.tasks.run")
+    (problem,) = now().problems
+    assert "away.tasks.run, gone.tasks.run, so at least 3 tasks wait." in problem.text
+    assert problem.function == ""
 
 
 def test_silent_workers_and_several_releases(well):
@@ -398,7 +403,9 @@ def test_a_long_task_that_was_asked_to_stop_says_so_at_once(well):
     one = asked(0)
     (problem,) = now().problems
     assert (problem.name, problem.task) == ("asked_to_stop", str(one.pk))
-    assert re.match(rf"{NAME} has run for 2 h, and still runs \d+ s after it was asked to stop\.", problem.text)
+    assert re.match(
+        rf"{NAME} has run for 2 h, and still runs \d+ s after it was asked to stop\.", problem.text
+    )
     assert problem.text.endswith(" Its page says how to end it.")
     assert now().running[0].asked_at == one.cancel_asked_at
 

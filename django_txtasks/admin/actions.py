@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import django
@@ -24,7 +24,7 @@ from django_txtasks.admin.confirming import ON_PAGE, Chosen, page_of_request
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import as_uuid
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
-from django_txtasks.lifecycle import operators
+from django_txtasks.lifecycle import names, operators
 from django_txtasks.lifecycle.operators import Spread
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
 
@@ -275,6 +275,8 @@ class TaskActions(Base):
             self.message_user(request, act.barred % {"n": taken.barred}, messages.WARNING)
         if left := taken.chosen - taken.moved - taken.barred:
             self.message_user(request, act.left % {"n": left}, messages.WARNING)
+        for text in names.without_worker(taken.alias, taken.due) if taken.due else ():
+            self.message_user(request, text, messages.WARNING)
 
 
 def may(request: HttpRequest, name: str) -> bool:
@@ -284,22 +286,31 @@ def may(request: HttpRequest, name: str) -> bool:
 
 @dataclass
 class Taken:
-    """Counts of one action: tasks chosen, tasks moved, and compensated tasks that may not be moved."""
+    """Counts of one action: tasks chosen, tasks moved, and compensated tasks that may not be moved.
 
+    Attributes:
+        due: queue and function of the tasks that workers may run now.
+    """
+
+    alias: str
     chosen: int = 0
     moved: int = 0
     barred: int = 0
+    due: set[tuple[str, str]] = field(default_factory=set)
 
 
 def take(request: HttpRequest, queryset: Tasks, act: Act, spread: Spread | None = None) -> Taken:
     """Change the state of the chosen tasks. Each chunk commits separately, together with its history entries."""
     alias = queryset.select_for_update().db  # the primary, even if pages read a replica
-    taken = Taken()
-    for names in _chunks(queryset.using(alias)):
-        taken.chosen += len(names)
-        taken.moved += _take_chunk(request, alias, act, names, spread)
+    taken = Taken(alias)
+    for chunk in _chunks(queryset.using(alias)):
+        taken.chosen += len(chunk)
+        moved = _take_chunk(request, alias, act, chunk, spread)
+        taken.moved += len(moved)
+        if act.hint:
+            taken.due |= {(queue, chunk[task_id]) for task_id, queue in moved}
         if act.barred:
-            taken.barred += Task.objects.using(alias).compensated().filter(pk__in=names).count()
+            taken.barred += Task.objects.using(alias).compensated().filter(pk__in=chunk).count()
     if request.POST.get("select_across") != "1":
         # Count also the chosen tasks that have left the list since the page was loaded.
         taken.chosen = max(taken.chosen, len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))))
@@ -307,14 +318,14 @@ def take(request: HttpRequest, queryset: Tasks, act: Act, spread: Spread | None 
 
 
 def _take_chunk(
-    request: HttpRequest, alias: str, act: Act, names: dict[uuid.UUID, str], spread: Spread | None
-) -> int:
+    request: HttpRequest, alias: str, act: Act, chunk: dict[uuid.UUID, str], spread: Spread | None
+) -> operators.Moved:
     with transaction.atomic(using=alias):
-        moved = act.take(alias, list(names), *([] if spread is None else [spread]))
-        _log(request, act, {task_id: names[task_id] for task_id, _queue in moved})
+        moved = act.take(alias, list(chunk), *([] if spread is None else [spread]))
+        _log(request, act, {task_id: chunk[task_id] for task_id, _queue in moved})
         if act.hint and spread is None:
             notify_on_commit(alias, moved)
-    return len(moved)
+    return moved
 
 
 def _chunks(queryset: Tasks) -> Iterator[dict[uuid.UUID, str]]:

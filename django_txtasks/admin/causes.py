@@ -243,7 +243,8 @@ def _may_fail_again(alias: str, since: str) -> str:
     running = releases.newest_running(alias)
     if since and running == since:
         text = gettext(
-            "Workers still run release %(release)s. Unless something else was repaired, these tasks will fail again."
+            "Workers still run release %(release)s. Unless something else was repaired, these tasks will fail "
+            "again."
         )
         return text % {"release": since}
     if since and running:

@@ -123,7 +123,18 @@ class QueueFilter(_NamedFilter):
         )
 
 
-class LaneFilter(ChoiceFilter):
+class _AnyName(ChoiceFilter):
+    """Filter on a column of names, of which the URL may have any."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset
+        # PostgreSQL refuses a statement with a NUL.
+        return queryset.none() if "\0" in value else self.narrow(queryset, value)
+
+
+class LaneFilter(_AnyName):
     """Tasks by lane. The choices are the first lanes by name; the URL may name any lane."""
 
     title, parameter_name, column = _("lane"), "lane", "lane"
@@ -135,16 +146,9 @@ class LaneFilter(ChoiceFilter):
         known = Lane.objects.using(alias).order_by("pk").values_list("pk", flat=True)
         return [(name, name) for name in known[:MOST_LANES]]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        if value is None:
-            return queryset
-        # PostgreSQL refuses a statement with a NUL.
-        return queryset.none() if "\0" in value else self.narrow(queryset, value)
 
-
-class TaskFilter(_NamedFilter):
-    """Tasks by task function, for the functions that installed apps declare."""
+class TaskFilter(_NamedFilter, _AnyName):
+    """Tasks by task function. The choices are those that installed apps declare; the URL may name any function."""
 
     title, parameter_name, column = _("task"), "task", "task_name"
     unknown = _("(not declared in this code)")

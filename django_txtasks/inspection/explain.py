@@ -29,7 +29,7 @@ from django_txtasks.exceptions import EndLost, WorkerLost, WorkerStopped
 from django_txtasks.inspection.no_writes import NAME as NO_WRITES
 from django_txtasks.inspection.no_writes import NoWrites, no_writes
 from django_txtasks.lanes.status import rate_text, status_of_lanes
-from django_txtasks.lifecycle import cleaners
+from django_txtasks.lifecycle import cleaners, names
 from django_txtasks.lifecycle.attempts import misfit_of_last, read_entries
 from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.lifecycle.lane_buckets import buckets_of
@@ -398,10 +398,8 @@ def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
     able = [one for one in serving if not one.task_names or task.task_name in texts(one.task_names)]
     if not able:
         text = _("No living worker of queue %(queue)s runs %(task)s.")
-        lift = _(
-            "Check that workers import its module under this name, and their --task and --exclude-task."
-        )
-        yield Reason("name", text % {"queue": task.queue_name, "task": task.task_name}, lift)
+        facts = {"queue": task.queue_name, "task": task.task_name}
+        yield Reason("name", text % facts, names.advice(task.task_name))
         return
     is_last = is_last_chance(task.crashes, task.max_crashes)
     if is_last:

@@ -32,6 +32,7 @@ MAX_PRIORITIES = 10
 """Number of priorities that are read for a queue: the highest ones."""
 MAX_WORKERS = 1000
 MAX_NAMES_SAID = 10
+MAX_SENTENCES = 3
 STATEMENT_TIMEOUT = timedelta(seconds=5)
 Bucket = tuple[str, int]
 """A queue and a priority that have pending tasks without a lane."""
@@ -45,6 +46,34 @@ _HEAD = """
      WHERE lane = '' AND queue_name = <queue> AND priority = <priority> GROUP BY task_name
 """
 _NAMES_OF = "SELECT queue_name, task_name FROM txtasks_task WHERE id {in_ids}"
+
+
+def advice(name: str) -> str:
+    """Return what helps tasks whose function no living worker of their queue runs."""
+    text = _(
+        "If a deploy has renamed the function, write its old name into the decorator of the new function: "
+        "@task(was=['%(name)s']). Otherwise start workers that import its module, and whose --task and "
+        "--exclude-task do not leave it out."
+    )
+    return text % {"name": name}
+
+
+def without_worker(alias: str, tasks: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a sentence for each queue and function whose tasks no living worker can run; empty if none lives.
+
+    Args:
+        tasks: pairs of queue and function.
+    """
+    able, said = declared(alias), []
+    for queue, name in sorted(set(tasks)) if able else ():
+        theirs = able.get(queue, set())
+        if queue not in able:
+            text = _("No living worker serves queue %(queue)s, so its tasks wait.")
+            said.append(text % {"queue": queue})
+        elif theirs is not None and name not in theirs:
+            text = _("No living worker of queue %(queue)s runs %(task)s, so these tasks wait.")
+            said.append(text % {"queue": queue, "task": name})
+    return [*dict.fromkeys(said)][:MAX_SENTENCES]
 
 
 def declared(alias: str) -> dict[str, set[str] | None]:
@@ -103,8 +132,8 @@ def sentence(found: Found) -> str:
     """Return the findings as sentences for people."""
     text = _(
         "Pending tasks have names that no living worker of their queue declares: %(names)s. Check that workers "
-        "import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them; or keep the old name of a "
-        "renamed function."
+        "import their modules (an app's tasks.py, INSTALLED_APPS), and deploy them; or write the old name of a "
+        "renamed function into the decorator of the new one, @task(was=[…])."
     )
     return text % {"names": listed(found)}
 

@@ -13,6 +13,7 @@ from django.utils.translation import ngettext_lazy
 
 from django_txtasks.cancel_requests import UNHEARD_AFTER
 from django_txtasks.conf import get_config
+from django_txtasks.lifecycle import names
 from django_txtasks.overview.counting import Count
 from django_txtasks.stats.by_cause import MOST
 from django_txtasks.wording import span
@@ -49,6 +50,7 @@ class Problem:
         subject: the queue, lane, schedule or fingerprint of a cause; empty = the whole database.
         task: id of the running task that is named; empty = none, or several.
         is_warning: True = it can wait until the morning.
+        function: the task function of the waiting tasks; empty = none, or several.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Problem:
     subject: str = ""
     is_warning: bool = False
     task: str = ""
+    function: str = ""
 
     @property
     def text(self) -> str:
@@ -73,6 +76,7 @@ class Problem:
             "name": self.name,
             "subject": self.subject,
             "task": self.task,
+            "function": self.function,
             "is_warning": self.is_warning,
             "text": self.text,
         }
@@ -131,8 +135,8 @@ _LANE_ASKED = ngettext_lazy(
     "number",
 )
 _CAUSE = ngettext_lazy(
-    "%(count)s task of %(task)s is dead because of %(error)s, the last one due %(last)s ago. Repair the cause, then "
-    "revive the task.",
+    "%(count)s task of %(task)s is dead because of %(error)s, the last one due %(last)s ago. Repair the cause, "
+    "then revive the task.",
     "%(count)s tasks of %(task)s are dead because of %(error)s, the last one due %(last)s ago. Repair the cause, "
     "then revive the tasks.",
     "number",
@@ -163,10 +167,10 @@ _SILENT = ngettext_lazy(
     "they cannot write to the database, such as a full disk.",
     "number",
 )
-_UNDECLARED = _(
-    "No living worker of queue %(queue)s declares %(names)s, so these tasks wait. If a deploy has renamed the "
-    "function, give it the old name, too, such as @task(was=['%(old)s']). Otherwise start workers whose code has "
-    "the function."
+_UNDECLARED = ngettext_lazy(
+    "No living worker of queue %(queue)s runs %(names)s, so at least %(count)s task waits. %(advice)s",
+    "No living worker of queue %(queue)s runs %(names)s, so at least %(count)s tasks wait. %(advice)s",
+    "number",
 )
 _DEAF_TO_BROKER = _(
     "No worker is connected to RabbitMQ (%(broker)s), so each task waits up to %(poll)s until a worker looks for "
@@ -192,9 +196,10 @@ _OVERTIME = ngettext_lazy(
     "number",
 )
 _ASKED = ngettext_lazy(
-    "%(task)s has run for %(run)s, and still runs %(ago)s after it was asked to stop. Its page says how to end it.",
-    "%(count)s tasks still run although they were asked to stop, such as %(task)s: it has run for %(run)s, and was "
-    "asked %(ago)s ago. Its page says how to end it.",
+    "%(task)s has run for %(run)s, and still runs %(ago)s after it was asked to stop. Its page says how to "
+    "end it.",
+    "%(count)s tasks still run although they were asked to stop, such as %(task)s: it has run for %(run)s, and "
+    "was asked %(ago)s ago. Its page says how to end it.",
     "number",
 )
 
@@ -283,8 +288,10 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
             yield Problem("queue_behind", _BEHIND, {**waits, **slots}, queue.name, is_warning=True)
     if queue.undeclared:
         old = sorted(queue.undeclared)
-        names = {"queue": queue.name, **_listed(old), "old": old[0]}
-        yield Problem("undeclared_names", _UNDECLARED, names, queue.name)
+        values = {"queue": queue.name, "names": _listed(old)["names"], "advice": names.advice(old[0])}
+        values |= _number(Count(sum(queue.undeclared.values())))
+        function = old[0] if len(old) == 1 else ""
+        yield Problem("undeclared_names", _UNDECLARED, values, queue.name, function=function)
 
 
 def _of_handed(queue: QueueFigures, found: Overview, waits: Mapping[str, Any]) -> Iterator[Problem]:
@@ -366,7 +373,11 @@ def _of_running(found: Overview) -> Iterator[Problem]:
     long = [one for one in every if one.asked_at is None]
     if long:
         is_capped = len(long) == len(found.running) < found.running_total.number
-        values = {**_number(Count(len(long), is_capped)), "limit": limit, **_of_task(long[0], found)}
+        values = {
+            **_number(Count(len(long), is_capped)),
+            "limit": limit,
+            **_of_task(long[0], found),
+        }
         only = str(long[0].id) if len(long) == 1 else ""
         yield Problem("long_running", _OVERTIME, values, is_warning=True, task=only)
     asked = [

@@ -85,7 +85,8 @@ def problem(one: Problem, user: Any, links: Links) -> ShownProblem:
     if one.name == "paused_queue" and user.has_perm("txtasks.delete_pausedqueue"):
         resume = one.subject
     elif one.name in ("unserved_queue", "undeclared_names"):
-        url = links.tasks(state=Status.PENDING, queue=one.subject)
+        of_function = {"task": one.function} if one.function else {}
+        url = links.tasks(state=Status.PENDING, queue=one.subject, **of_function)
         link = _("Look at these tasks")
     elif one.name == "queue_behind":
         url, link = links.tasks(due="due", queue=one.subject), _("Look at these tasks")
