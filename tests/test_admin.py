@@ -479,11 +479,12 @@ def test_merged_tasks_are_shown_beside_the_one_that_ran() -> None:
 
 def test_an_action_says_that_no_living_worker_can_run_its_tasks() -> None:
     one, other = row(task_name="gone.tasks.run"), row(queue_name="mail")
-    client = viewer("run_now")
-    assert send(client, "run_now", one.pk) == ["1 task made due now."]  # no worker lives at all
+    assert send(viewer("run_now"), "run_now", one.pk) == [
+        "1 task made due now."
+    ]  # no worker lives at all
     values = {"host": "a", "pid": 7, "threads": 2, "lease": 60.0, "task_names": [KNOWN]}
     Worker.objects.create(id=uuid.uuid4(), queues=["default"], **values)
-    assert send(client, "run_now", one.pk, other.pk, row().pk) == [
+    assert send(viewer("run_now"), "run_now", one.pk, other.pk, row().pk) == [
         "3 tasks made due now.",
         "No living worker of queue default runs gone.tasks.run, so these tasks wait.",
         "No living worker serves queue mail, so its tasks wait.",

@@ -282,7 +282,7 @@ def test_no_page_shows_an_english_text(client, rows):
 
 def test_numbers_times_and_spans_follow_the_language(client, rows):
     page = shown(client, "overview/")
-    assert "1.500 in einer Minute" in page or "1.505 in einer Minute" in page
+    assert "in einer Minute: 1.500" in page or "in einer Minute: 1.505" in page
     assert re.search(r"[Ss]eit 3\xa0Std\.", page)
     moment = timezone.now()
     assert f"{moment:%d.%m.%Y}, " in shown(client, "task/")

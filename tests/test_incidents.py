@@ -78,7 +78,7 @@ MEND = {
     "a_release_fails": "state=dead&amp;cause=7",
     "a_lane_is_full": "/admin/txtasks/task/{task}/change/",
     "a_task_runs_too_long": "/admin/txtasks/task/{task}/change/",
-    "no_cleaner_runs": "/admin/txtasks/cleaner/",
+    "no_cleaner_runs": "manage.py runcleaner running",
     "rabbitmq_is_down": "/admin/txtasks/worker/",
     "a_schedule_has_lost_its_function": "/admin/txtasks/schedule/stock/change/",
 }
@@ -120,4 +120,7 @@ def test_the_first_sentence_names_the_cause_and_leads_to_what_mends_it(number: i
     assert expected is not None
     assert expected[1].replace("more than 20 s", said) in text
     mend = MEND.get(make.__name__, "/admin/txtasks/task/?state=pending&amp;queue=")
+    if make is no_cleaner_runs:
+        assert "href" not in first  # the list of cleaners would be empty
+        assert "has claimed 1 task." in page and "Its tasks are stuck until a cleaner runs" in page
     assert mend.format(task=running and running.pk) in first

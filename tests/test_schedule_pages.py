@@ -11,6 +11,7 @@ from django.urls import reverse
 from probe import tasks
 
 from django_txtasks import periodic
+from django_txtasks.admin import shown
 from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Task
 from django_txtasks.schedules import changes as schedule_changes
 from django_txtasks.schedules import periodic as scheduling
@@ -219,6 +220,28 @@ def test_off_on_and_run_now(client, person, nightly):
     Schedule.objects.update(args=[1, 2, 3])
     page = act(client, "run_now", nightly)
     assert b"cannot be called like that" in page.content
+
+
+def test_the_page_has_a_button_that_turns_the_schedule_off_and_on(client, person, nightly):
+    url = reverse(f"{PAGE}change", args=["nightly"])
+    person("view_schedule")
+    assert "txtasks-act" not in client.get(url).text
+    person("view_schedule", "change_schedule")
+    assert 'name="action" value="turn_off"' in client.get(url).text
+    act(client, "turn_off", nightly)
+    assert 'name="action" value="turn_on"' in client.get(url).text
+
+
+def test_a_schedule_whose_function_is_gone_has_no_next_times(client, person, nightly):
+    person("view_schedule")
+    Schedule.objects.update(task_name="gone.tasks.run")
+    page = client.get(reverse(f"{PAGE}change", args=["nightly"])).text
+    assert (
+        "No task function gone.tasks.run is declared" in page and "<span class=quiet>" not in page
+    )
+    assert re.search(
+        f"field-next[^>]*>{shown.EMPTY}<", client.get(reverse(f"{PAGE}changelist")).text
+    )
 
 
 def test_people_add_schedules_and_delete_their_own_alone(client, person, nightly):

@@ -55,6 +55,18 @@ def no_will() -> str:
     return text % {"broker": config.broker_address, "lease": span(config.lease)}
 
 
+def _no_broker() -> str:
+    config = get_config()
+    text = _(
+        "A cross under “listening” or “last will”: the worker has no connection to RabbitMQ (%(broker)s). A new "
+        "task then waits up to %(poll)s until the worker looks, and a crash of the worker is noticed only "
+        "%(lease)s later. A new worker needs some seconds to connect. If the cross stays, start RabbitMQ, or "
+        "restore the way to it; the log of the worker has the reason."
+    )
+    broker, poll, lease = config.broker_address, span(config.poll_interval), span(config.lease)
+    return text % {"broker": broker, "poll": poll, "lease": lease}
+
+
 def icon(value: bool | None, meaning: str) -> str:
     """Return Django's icon, with the meaning as the tooltip of a cross."""
     if value is not False:
@@ -75,11 +87,15 @@ def _icon(value: bool | None) -> str:
 
 
 def notes(alias: str) -> Iterator[str]:
-    """Yield a sentence for each column of the list that has a cross."""
+    """Yield what the crosses of the list mean."""
     workers = Worker.objects.using(alias).filter(lost=False).only("listening", "will")
     found = {(listening(one), has_will(one)) for one in workers}
     text = _("A cross under “%(column)s”: %(meaning)s")
-    if any(hints is False for hints, _will in found):
+    lacks_hints = any(hints is False for hints, _will in found)
+    lacks_will = any(will is False for _hints, will in found)
+    if lacks_hints and lacks_will:
+        yield _no_broker()
+    elif lacks_hints:
         yield text % {"column": _("listening"), "meaning": no_hints()}
-    if any(will is False for _hints, will in found):
+    elif lacks_will:
         yield text % {"column": _("last will"), "meaning": no_will()}

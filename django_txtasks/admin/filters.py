@@ -148,7 +148,7 @@ class LaneFilter(_AnyName):
 
 
 class TaskFilter(_NamedFilter, _AnyName):
-    """Tasks by task function. The choices are those that installed apps declare; the URL may name any function."""
+    """Tasks by task function. The choices are the declared functions; the URL may name any function."""
 
     title, parameter_name, column = _("task"), "task", "task_name"
     unknown = _("(not declared in this code)")

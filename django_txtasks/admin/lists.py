@@ -19,8 +19,7 @@ from django_txtasks.admin.again import EnqueueAgain
 from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder
 from django_txtasks.admin.columns import json_text
 from django_txtasks.admin.pages import ProcessPages, TaskPages
-from django_txtasks.admin.stacks import StackOnPage
-from django_txtasks.admin.stopping import StopOnPage, on_page
+from django_txtasks.admin.stacks import StackOnPage, StopOnPage, on_page
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.workers import progress_of

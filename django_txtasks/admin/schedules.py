@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, router
 from django.db.models import QuerySet
 from django.forms.fields import InvalidJSONInput
-from django.http import HttpRequest, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
@@ -209,14 +209,20 @@ class ScheduleColumns(Pages):
 
     @admin.display(description=_("next"))
     def next(self, row: Any) -> str:
-        ticks = _next_ticks(row, 1)
+        ticks = self._next_ticks(row, 1)
         return shown.age(ticks[0], row.now) if ticks else shown.EMPTY
 
     @admin.display(description=_("next times"))
     def next_times(self, row: Any) -> str:
         """Show the next five ticks."""
-        ticks = [(shown.moment(one, row.now),) for one in _next_ticks(row, 5)]
+        ticks = [(shown.moment(one, row.now),) for one in self._next_ticks(row, 5)]
         return format_html_join("", "{}<br>", ticks) if ticks else shown.EMPTY
+
+    def _next_ticks(self, row: Any, count: int) -> list[datetime]:
+        """Return the next ticks; none while the code lacks the task function."""
+        from django_txtasks.schedules.status import next_ticks
+
+        return [] if self._status(row).lacks_function else next_ticks(row, count)
 
     @admin.display(description=_("last task"))
     def last(self, row: Any) -> str:
@@ -253,6 +259,7 @@ class ScheduleAdmin(ScheduleColumns, ScheduleActions):
     """
 
     form = ScheduleForm
+    change_form_template = "admin/txtasks/change_form.html"
     list_display = ("schedule", "task", "ticks", "state", "next", "last")
     list_per_page = 50
     search_fields = ("name", "task_name")
@@ -287,6 +294,16 @@ class ScheduleAdmin(ScheduleColumns, ScheduleActions):
             row.schedule_status = status
         found.result_list = rows
         return found
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Add a button that turns the schedule on or off."""
+        row = context["original"]
+        if row is not None and self.has_change_permission(request, row):
+            act = ("turn_off", _("Turn off")) if row.enabled else ("turn_on", _("Turn on"))
+            context = {**context, "acts": [act]}
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         """Show the form again, with the reason, if another user's change has made this one invalid."""
@@ -338,12 +355,6 @@ def _states(alias: str, rows: list[Any]) -> list[ScheduleStatus]:
     from django_txtasks.schedules.status import status_of_rows
 
     return status_of_rows(alias, rows)
-
-
-def _next_ticks(row: Any, count: int) -> list[datetime]:
-    from django_txtasks.schedules.status import next_ticks
-
-    return next_ticks(row, count)
 
 
 def _disable(alias: str, name: str, *, by: str) -> None:

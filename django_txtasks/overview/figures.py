@@ -101,13 +101,19 @@ class FullLane:
 
 @dataclass(frozen=True)
 class LateSchedule:
-    """A schedule that needs attention. ``problem`` is a sentence; empty = it is late, or not done by its hour."""
+    """A schedule that needs attention.
+
+    Attributes:
+        problem: a sentence; empty = it is late, or not done by its hour.
+        function: the task function that this code does not have; empty = the code has it.
+    """
 
     name: str
     late: float
     problem: str
     state: str
     unready: datetime | None
+    function: str = ""
 
 
 @dataclass(frozen=True)

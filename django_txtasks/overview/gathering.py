@@ -78,6 +78,7 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
         found_workers = workers(alias)
         processes = found_workers[:MOST_WORKERS]
         claimed = running(alias, processes)
+        processes = [replace(one, claimed=claimed.by_worker[one.id]) for one in processes]
         causes = stats.causes(MOST_CAUSES, alias)
         buckets = buckets_of(alias, "", MOST_BUCKETS)
         queues, more_queues, counts = _queues(alias, processes, claimed, before, buckets)
@@ -224,7 +225,14 @@ def _full_lanes(alias: str, claimed: Running) -> tuple[FullLane, ...]:
 
 def _late(alias: str, rows: list[Any]) -> tuple[LateSchedule, ...]:
     return tuple(
-        LateSchedule(one.row.pk, one.late, one.problem, one.state, one.unready)
+        LateSchedule(
+            one.row.pk,
+            one.late,
+            one.problem,
+            one.state,
+            one.unready,
+            function=one.row.task_name if one.lacks_function else "",
+        )
         for one in status_of_rows(alias, rows)
         if not one.is_well
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from django_txtasks.wording import span
 if TYPE_CHECKING:
     from django_txtasks.inspection.no_writes import NoWrites
     from django_txtasks.overview.figures import Overview, QueueFigures
-    from django_txtasks.overview.running import RunningTask
+    from django_txtasks.overview.running import RunningTask, WorkerFigures
 
 MANY_DEAD = 20
 LATELY = timedelta(hours=1)
@@ -68,7 +68,7 @@ class Problem:
             key: span(value) if isinstance(value, timedelta) else value
             for key, value in self.values.items()
         }
-        return str(self.template % shown)
+        return str(self.template % shown).rstrip()
 
     def as_json(self) -> dict[str, Any]:
         """Return the problem for machines."""
@@ -161,12 +161,15 @@ _NONE_BEATS = _(
 )
 _TEXT = "%(text)s"
 _SILENT = ngettext_lazy(
-    "%(count)s worker is silent, and nobody has declared it lost: %(names)s. If it runs, its log says why it "
-    "cannot write to the database, such as a full disk.",
-    "%(count)s workers are silent, and nobody has declared them lost: %(names)s. If they run, their logs say why "
-    "they cannot write to the database, such as a full disk.",
+    "Worker %(names)s has been silent for %(silence)s. It has claimed %(tasks)s. If it runs, its log says why it "
+    "cannot write to the database, such as a full disk. %(help)s",
+    "%(count)s workers have been silent, for up to %(silence)s: %(names)s. They have claimed %(tasks)s. If they "
+    "run, their logs say why they cannot write to the database, such as a full disk. %(help)s",
     "number",
 )
+_TASKS = ngettext_lazy("%(n)s task", "%(n)s tasks", "n")
+_CLEANER_COMES = _("A cleaner will declare the worker lost.")
+_NO_CLEANER_COMES = _("Its tasks are stuck until a cleaner runs and declares the worker lost.")
 _UNDECLARED = ngettext_lazy(
     "No living worker of queue %(queue)s runs %(names)s, so at least %(count)s task waits. %(advice)s",
     "No living worker of queue %(queue)s runs %(names)s, so at least %(count)s tasks wait. %(advice)s",
@@ -234,13 +237,14 @@ def _follows(problem: Problem) -> bool:
 
 def _of_processes(found: Overview) -> Iterator[Problem]:
     alive = [one for one in found.workers if one.is_alive and not one.is_drain]
-    silent = [f"{one.host} pid {one.pid}" for one in found.workers if one.state == "silent"]
+    silent = [one for one in found.workers if one.state == "silent"]
     if not alive and _needs_worker(found):
         yield Problem("no_worker", _NONE_BEATS if silent else _NOBODY, {})
     if found.cleaners.trouble:
-        yield Problem("no_cleaner", _TEXT, {"text": found.cleaners.trouble})
+        values = {"text": found.cleaners.trouble, "rows": found.cleaners.rows}
+        yield Problem("no_cleaner", _TEXT, values)
     if silent:
-        yield Problem("silent_workers", _SILENT, _listed(silent))
+        yield Problem("silent_workers", _SILENT, _silence_of(silent, found))
     deaf = [f"{one.host} pid {one.pid}" for one in alive if one.is_deaf]
     if deaf and len(deaf) == len(alive):
         config = get_config()
@@ -252,6 +256,19 @@ def _of_processes(found: Overview) -> Iterator[Problem]:
     releases = sorted({one.release for one in alive if one.release})
     if len(releases) > 1:
         yield Problem("several_releases", _RELEASES, _listed(releases), is_warning=True)
+
+
+def _silence_of(silent: Sequence[WorkerFigures], found: Overview) -> dict[str, Any]:
+    claimed = sum(one.claimed for one in silent)
+    what_next: Any = _CLEANER_COMES
+    if found.cleaners.trouble:
+        what_next = _NO_CLEANER_COMES if claimed else ""
+    return {
+        **_listed([f"{one.host} pid {one.pid}" for one in silent]),
+        "silence": timedelta(seconds=max(one.seen for one in silent)),
+        "tasks": _TASKS % {"n": claimed},
+        "help": what_next,
+    }
 
 
 def _needs_worker(found: Overview) -> bool:
@@ -288,7 +305,11 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
             yield Problem("queue_behind", _BEHIND, {**waits, **slots}, queue.name, is_warning=True)
     if queue.undeclared:
         old = sorted(queue.undeclared)
-        values = {"queue": queue.name, "names": _listed(old)["names"], "advice": names.advice(old[0])}
+        values = {
+            "queue": queue.name,
+            "names": _listed(old)["names"],
+            "advice": names.advice(old[0]),
+        }
         values |= _number(Count(sum(queue.undeclared.values())))
         function = old[0] if len(old) == 1 else ""
         yield Problem("undeclared_names", _UNDECLARED, values, queue.name, function=function)
@@ -353,12 +374,18 @@ def _of_schedules(found: Overview) -> Iterator[Problem]:
             "name": one.name,
             "problem": one.problem.rstrip("."),
             "late": timedelta(seconds=one.late),
+            "function": one.function,
         }
         template = _("Schedule %(name)s is late by %(late)s: no cleaner has written its task.")
-        if one.problem:
+        if one.function:
+            template = _(
+                "Schedule %(name)s cannot start its task: the code has no function %(function)s. Deploy code that "
+                "has the function, or turn the schedule off on its page."
+            )
+        elif one.problem:
             template = _(
                 "Schedule %(name)s does not tick as declared: %(problem)s. Correct the code or the schedule, or "
-                'choose "Turn off" in the list of schedules.'
+                "turn the schedule off on its page."
             )
         elif one.unready is not None:
             template = _("Schedule %(name)s is not done by its hour.")

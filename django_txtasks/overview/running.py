@@ -55,11 +55,12 @@ class RunningTask:
 
 @dataclass(frozen=True)
 class Running:
-    """The claimed tasks: their number by queue and by lane, the longest running, and the longest of busy lanes."""
+    """The claimed tasks: numbers by queue, lane and worker, the longest running, and the longest of busy lanes."""
 
     total: Count = NONE
     by_queue: Counter[str] = field(default_factory=Counter)
     by_lane: Counter[str] = field(default_factory=Counter)
+    by_worker: Counter[uuid.UUID] = field(default_factory=Counter)
     longest: tuple[RunningTask, ...] = ()
     longest_of_lane: Mapping[str, RunningTask] = field(default_factory=dict)
 
@@ -76,6 +77,7 @@ class WorkerFigures:
         lease, age: its lease, and the time since its start, in seconds.
         is_loop: True if it runs async tasks on an event loop.
         is_drain: True if it is a drain, which hands over rows and runs no task.
+        claimed: number of its claimed tasks, up to a limit; ``running`` is what its last beat has reported.
     """
 
     id: uuid.UUID
@@ -93,6 +95,7 @@ class WorkerFigures:
     lease: float = 0.0
     age: float = 0.0
     is_drain: bool = False
+    claimed: int = 0
 
     @property
     def is_alive(self) -> bool:
@@ -112,11 +115,16 @@ class WorkerFigures:
 
 @dataclass(frozen=True)
 class CleanerFigures:
-    """The cleaners: seconds since the last complete pass (None = no pass), and their problem as a sentence."""
+    """The cleaners: seconds since the last complete pass (None = no pass), and their problem as a sentence.
+
+    Attributes:
+        rows: number of cleaners with a row, ended cleaners included.
+    """
 
     at_work: int = 0
     last_pass: float | None = None
     trouble: str = ""
+    rows: int = 0
 
 
 def running(alias: str, workers: Iterable[WorkerFigures]) -> Running:
@@ -140,6 +148,7 @@ def running(alias: str, workers: Iterable[WorkerFigures]) -> Running:
         Count(min(len(rows), MOST), len(rows) > MOST),
         Counter(row[2] for row in rows),
         by_lane,
+        Counter(row[4] for row in rows if row[4]),
         tuple(_task(row, known, reported) for row in longest[:MOST_SHOWN]),
         {name: _task(first_of_lane[name], known, reported) for name in busiest},
     )
@@ -174,7 +183,7 @@ def cleaners_of(alias: str) -> CleanerFigures:
     seen = cleaners.seen(alias)
     passes = [one.passed for one in seen if one.passed is not None]
     at_work = sum(one.achieves for one in seen)
-    return CleanerFigures(at_work, min(passes, default=None), cleaners.trouble(seen))
+    return CleanerFigures(at_work, min(passes, default=None), cleaners.trouble(seen), len(seen))
 
 
 def _task(

@@ -39,6 +39,7 @@ class ScheduleStatus:
         unready: the tick that should be done by the hour of ``ready_by``, and is not.
         unsettled: the batch that is the reason for ``unready``; None: the reason is the tick's own task.
         problem: the reason why the schedule does not tick as declared; empty: it does.
+        lacks_function: True if the schedule is on, and this code has no task function of its name.
     """
 
     row: Any
@@ -47,6 +48,7 @@ class ScheduleStatus:
     unready: datetime | None
     problem: str
     unsettled: Unsettled | None = None
+    lacks_function: bool = False
 
     @property
     def is_well(self) -> bool:
@@ -91,10 +93,9 @@ class _Seen(NamedTuple):
 def _status(seen: _Seen, unsettled: dict[uuid.UUID, Unsettled]) -> ScheduleStatus:
     row, last, tick = seen
     problem, late = row.error, 0.0
-    is_unknown = registry.find(row.task_name) is None and not is_elsewhere(
-        row.task_name, row.queue_name
-    )
-    if row.enabled and not problem and is_unknown:
+    lacks_function = row.enabled and registry.find(row.task_name) is None
+    lacks_function = lacks_function and not is_elsewhere(row.task_name, row.queue_name)
+    if lacks_function and not problem:
         text = _("No task function %(name)s is declared in this code.")
         problem = text % {"name": row.task_name}
     if row.enabled and row.next_at is not None and row.now - row.next_at > ON_TIME:
@@ -103,7 +104,8 @@ def _status(seen: _Seen, unsettled: dict[uuid.UUID, Unsettled]) -> ScheduleStatu
     if last is not None and seen.is_done_itself:
         left = unsettled.get(last.task_id)
         tick = tick if left else None
-    return ScheduleStatus(row, late, last.state if last else "", tick, problem, left)
+    state = last.state if last else ""
+    return ScheduleStatus(row, late, state, tick, problem, left, lacks_function)
 
 
 def next_ticks(row: Any, count: int = 5) -> list[datetime]:

@@ -69,10 +69,10 @@ SPANS = {
     ),
 }
 _IN_A_STEP = {
-    MINUTE: _lazy("%(n)s in a minute"),
-    TEN_MINUTES: _lazy("%(n)s in 10 minutes"),
-    HOUR_SECONDS: _lazy("%(n)s in an hour"),
-    DAY_SECONDS: _lazy("%(n)s in a day"),
+    MINUTE: _lazy("most in a minute: %(n)s"),
+    TEN_MINUTES: _lazy("most in 10 minutes: %(n)s"),
+    HOUR_SECONDS: _lazy("most in an hour: %(n)s"),
+    DAY_SECONDS: _lazy("most in a day: %(n)s"),
 }
 MOST_ROWS_OF_LABELS = 3
 PERCENT_PER_CHARACTER = 1.9

@@ -100,7 +100,7 @@ def problem(one: Problem, user: Any, links: Links) -> ShownProblem:
         link = _("Look at the schedule")
     elif one.name in _OF_WORKERS:
         url, link = links.page("worker_changelist"), _("Look at the workers")
-    elif one.name == "no_cleaner":
+    elif one.name == "no_cleaner" and one.values["rows"]:
         url, link = links.page("cleaner_changelist"), _("Look at the cleaners")
     elif one.name == "long_running":
         url, link = links.tasks(running="long"), _("Look at these tasks")
