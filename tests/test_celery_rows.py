@@ -17,7 +17,7 @@ import celery_site
 from celery import _state, group, signals
 from celery.backends.base import DisabledBackend
 from kombu import Queue
-from probe import on_celery
+from probe import on_celery, tasks
 from probe.models import Run
 from proxy import Alarm, SilentProxy, before
 
@@ -345,6 +345,9 @@ def test_the_checks_find_what_cannot_work(site, txtasks):
     app.conf.update(task_serializer="pickle", result_backend="rpc://")
     try:
         assert findings() == ["txtasks.E041", "txtasks.W040"]
+        [found] = [one for one in run_checks(tags=["txtasks"]) if one.id == "txtasks.E041"]
+        assert "has task_serializer = 'pickle'. A row" in found.msg
+        assert found.hint == "Set task_serializer = 'json'."
     finally:
         app.conf.update(task_serializer="json", result_backend=None)
     txtasks(hand_over={})
@@ -395,6 +398,17 @@ def reasons():
     rows = Task.objects.all()
     assert {row.status for row in rows} == {"pending"}
     return [row.errors[-1]["message"] for row in rows]
+
+
+def test_a_function_that_has_moved_to_task_does_not_reach_celery(site, amqp):
+    with transaction.atomic():
+        tasks.note.using(queue_name="celery").enqueue(
+            "a"
+        )  # as a schedule does that was written before
+        external("elsewhere.note", queue_name="celery").enqueue("b")
+    assert hand_over() == 1
+    assert "declared by @task, and Celery does not know it" in dead()["a"]
+    assert got(amqp, site.queue)[0].headers["task"] == "elsewhere.note"
 
 
 def test_a_wrong_route_makes_no_row_dead_that_has_no_message_yet(site):

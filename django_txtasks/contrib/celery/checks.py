@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from django_txtasks.contrib.celery.app import Celery
 
 _apps: WeakSet[Any] = WeakSet()
+RIGHT: dict[str, object] = {"task_serializer": "json", "task_protocol": 2}
+"""Settings of Celery without which a row cannot keep a message."""
 OF_ONE_PROCESS = ("rpc",)
 """Result backends that send a result to the process that has sent the task."""
 
@@ -48,11 +50,15 @@ def _check(app: Celery, config: Config) -> Iterator[CheckMessage]:
             "imported here is ignored.",
             id="txtasks.E040",
         )
-    if app.conf.task_serializer != "json" or int(app.conf.task_protocol) != 2:
+    kept: dict[str, object] = {
+        "task_serializer": app.conf.task_serializer,
+        "task_protocol": int(app.conf.task_protocol),
+    }
+    if wrong := [key for key, right in RIGHT.items() if kept[key] != right]:
         yield Error(
-            f"The Celery app {name!r} has task_serializer = {app.conf.task_serializer!r} and task_protocol = "
-            f"{app.conf.task_protocol!r}. A row keeps JSON of protocol 2: inside a transaction, sending raises.",
-            hint="Set task_serializer = 'json' and task_protocol = 2.",
+            f"The Celery app {name!r} has {' and '.join(f'{key} = {kept[key]!r}' for key in wrong)}. A row keeps "
+            "JSON of protocol 2: inside a transaction, sending raises.",
+            hint=" ".join(f"Set {key} = {RIGHT[key]!r}." for key in wrong),
             id="txtasks.E041",
         )
     backend = str(app.conf.result_backend or "").partition(":")[0]

@@ -16,6 +16,7 @@ from kombu.utils import json as celery_json
 
 from django_txtasks.contrib.celery.outgoing import Outgoing
 from django_txtasks.database.errors import text_of
+from django_txtasks.declarations import registry
 from django_txtasks.exceptions import InvalidArguments, Refused
 from django_txtasks.hand_over.rows import MESSAGE, Row
 from django_txtasks.rules import payload
@@ -104,11 +105,13 @@ def decode(app: Celery, row: Row, template: Template) -> Message:
     """Return the message of a row. A row that was written without Celery gets one now.
 
     Raises:
-        Refused: the row has a message that cannot be one of Celery, because it was written by hand.
+        Refused: the row has a message that cannot be one of Celery, because it was written by hand. Or the row has
+            no message, and ``@task`` declares its function, which Celery does not know.
         Exception: the message of this row cannot be made for now; the settings of the app may be the cause.
     """
     args, kwargs, kept = row.args_text, row.kwargs_text, row.headers.get(MESSAGE)
     if kept is None:
+        _check_name(app, row.task_name)
         outgoing = app.message_for(row.task_name, row.args, row.kwargs, row.id)
         args, kwargs, message = encode(outgoing, template)
         return _compressed(_message(row, args, kwargs, message, template), message)
@@ -117,6 +120,16 @@ def decode(app: Celery, row: Row, template: Template) -> Message:
     except Exception as error:
         raise Refused(text_of(error)) from None
     return _compressed(made._replace(is_kept=True), kept)
+
+
+def _check_name(app: Celery, name: str) -> None:
+    """Refuse a function of ``@task`` that Celery does not know: Celery's worker would drop the message."""
+    if registry.find(name) is not None and name not in app.tasks:
+        raise Refused(
+            f"{name} is declared by @task, and Celery does not know it, so Celery's worker would drop the "
+            "message. Enqueue it in a queue of runworkers. If a schedule enqueues it, change the queue of the "
+            "schedule."
+        )
 
 
 def _message(
