@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -150,7 +151,7 @@ def test_the_status_begins_with_it_and_does_not_advise_to_start_processes(silenc
     assert text.startswith(BEGINS) and REASONS[VENDOR] in text
     assert verdict == text.splitlines()[0]
     assert not [word for word in ADVICE if word in text]
-    assert "Cleaners: 0 at work; last whole pass: 36" in text
+    assert re.search(r"Cleaners: 0 at work; last whole pass: \d{4,} s ago", text)
     assert "Also:" not in text
 
 

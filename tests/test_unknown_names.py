@@ -168,7 +168,7 @@ def test_status_and_audit_say_so() -> None:
     task(run_after=timezone.now() + timedelta(hours=1))
     text, machine, findings = StringIO(), StringIO(), StringIO()
     call_command("txtasks_status", stdout=text)
-    said = f"No living worker of queue default declares {UNKNOWN}, so these tasks wait"
+    said = f"No living worker of queue default runs {UNKNOWN}, so at least 1 task waits"
     assert said in text.getvalue()
     call_command("txtasks_status", json=True, stdout=machine)
     assert json.loads(machine.getvalue())["undeclared"] == {"default": {UNKNOWN: 1}}
