@@ -231,13 +231,11 @@ def code(monkeypatch):
 
 
 @pytest.fixture
-def quick_target(txtasks, monkeypatch):
-    """The function ``relay.send`` as the target of queue "events", with short pauses after a failure."""
+def target(txtasks):
+    """The function ``relay.send`` as the target of queue "events"."""
     from probe import relay
 
     relay.reset()
-    monkeypatch.setattr("django_txtasks.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
-    monkeypatch.setattr("django_txtasks.hand_over.drain.REST_SECONDS", 0.01)
     txtasks(
         queues=["default", "events"],
         hand_over={"events": "probe.relay.send"},
@@ -245,3 +243,10 @@ def quick_target(txtasks, monkeypatch):
     )
     yield
     relay.reset()
+
+
+@pytest.fixture
+def quick_target(target, monkeypatch):
+    """The fixture ``target``, with short pauses after a failure."""
+    monkeypatch.setattr("django_txtasks.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("django_txtasks.hand_over.drain.REST_SECONDS", 0.01)

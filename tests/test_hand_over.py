@@ -32,19 +32,6 @@ paid = external("billing.paid", queue_name="events")
 lost = external("billing.lost", queue_name="events")
 
 
-@pytest.fixture
-def target(txtasks):
-    """The function ``relay.send`` as the target of queue "events"."""
-    relay.reset()
-    txtasks(
-        queues=["default", "events"],
-        hand_over={"events": "probe.relay.send"},
-        poll_interval=0.05,
-    )
-    yield
-    relay.reset()
-
-
 def test_rows_go_in_their_order_and_become_history():
     handle = enqueue_task(paid, 7, note="süß")
     enqueue_many([(lost, (number,)) for number in range(30)])
