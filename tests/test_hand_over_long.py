@@ -202,9 +202,12 @@ def test_a_session_that_ends_between_passes_sends_no_row_twice():
         for number in range(3):
             enqueue_task(paid, number)
             helpers.wait_until(lambda: not Task.objects.exists())
+            # the drain has heard of its commit, so its session is between two passes
+            helpers.wait_until(lambda: drain.handed == number + 1)  # noqa: B023
             helpers.end_other_sessions()
         enqueue_task(paid, 3)
         helpers.wait_until(lambda: not Task.objects.exists())
+        helpers.wait_until(lambda: drain.handed == 4)
         assert drain.handed == 4
     assert numbers() == [0, 1, 2, 3]
 

@@ -123,9 +123,8 @@ class CeleryTarget:
         if self._sender is None:
             connection = self._app.connection_for_write(heartbeat=HEARTBEAT_SECONDS)
             self._connection = connection
-            if (
-                connection.transport.driver_type == "redis"
-            ):  # it would wait for a silent Redis for ever
+            # without a limit it would wait for a silent Redis for ever
+            if connection.transport.driver_type == "redis":
                 connection.transport_options.setdefault("socket_timeout", CONFIRM_SECONDS)
             connection.ensure_connection(max_retries=1, interval_start=0)
             is_fast = connection.transport.driver_name == BY_BATCHES
