@@ -18,8 +18,9 @@ from django_txtasks.enqueueing.commit_hints import notify_now
 from django_txtasks.lifecycle import cleaners
 from django_txtasks.management.console import signals_in_background, stop_signals
 from django_txtasks.wakeup import WakeUp
+from django_txtasks.worker.process import signs
 from django_txtasks.worker.process.orders import obey
-from django_txtasks.worker.process.probes import Liveness
+from django_txtasks.worker.process.probes import Liveness, LivenessOfAll
 from django_txtasks.worker.process.shutdown import Shutdown
 
 STOP_TIMEOUT_SECONDS = 3.0
@@ -38,6 +39,7 @@ def clean(config: Config, aliases: Sequence[str], pipe: int | None) -> None:
     """Clean in this process, until a signal, or an order through the pipe of its supervisor."""
     loops = Cleaning(config, aliases)
     if pipe is not None:
+        signs.vouch(LivenessOfAll(list(loops.livenesses.values())).state)
         obey(pipe, loops.stop)
     with stop_signals(loops.stop.request), signals_in_background(own_process=True):
         loops.run()

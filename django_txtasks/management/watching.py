@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 
 from django.db import DatabaseError, InterfaceError, connections
 
@@ -12,7 +13,9 @@ from django_txtasks.load import Look, look
 from django_txtasks.management.console import signals_in_background, stop_signals
 from django_txtasks.signals.outage import Outage
 from django_txtasks.wakeup import WakeUp
+from django_txtasks.worker.process import signs
 from django_txtasks.worker.process.orders import obey
+from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
 
 LOOK_SECONDS = 2.0
@@ -44,12 +47,15 @@ class Watch:
         self._alias, self._seconds, self._show, self._failed = alias, seconds, show, failed
         self._wake_up = WakeUp()
         self.stop = Shutdown(0.0, self._wake_up.wake)
+        self._liveness = Liveness(timedelta(seconds=seconds))
+        signs.vouch(self._liveness.state)
         if pipe is not None:
             obey(pipe, self.stop)
 
     def run(self) -> None:
         """Look until told to stop."""
         while not self.stop.asked:
+            self._liveness.turned()
             try:
                 self._show(look(self._alias))
             except (DatabaseError, InterfaceError) as error:

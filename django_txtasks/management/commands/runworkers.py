@@ -46,6 +46,7 @@ from django_txtasks.management.processes import (
 )
 from django_txtasks.wording import in_english
 from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.process import signs
 from django_txtasks.worker.process.child import Assignment, Forked, Role
 from django_txtasks.worker.process.orders import (
     end_soon,
@@ -135,8 +136,7 @@ class Command(BaseCommand):
         options: dict[str, Any],
     ) -> None:
         """Run one worker in this process."""
-        file = options["liveness_file"]
-        liveness = liveness_at(file, lambda: Liveness(config.lease, file))
+        liveness = _liveness(config, options["liveness_file"])
         probes = probes_at(options["probe_port"], options["probe_address"], liveness)
         listeners = _listen(config, subscription, inbox)
         worker = Worker(
@@ -152,6 +152,7 @@ class Command(BaseCommand):
             last_will=listeners[1] if listeners[1:] else None,
             liveness=liveness,
         )
+        liveness.turned()  # from now on it may wait for the database
         _say_what_nobody_declares(subscription)
         exited = worker.run()
         if exited in (Exit.CUT_SHORT, Exit.STUCK):
@@ -320,6 +321,13 @@ def _workers(alias: str, options: dict[str, Any], parts: Split) -> list[Assignme
         for one in shares
         if one
     ]
+
+
+def _liveness(config: Config, file: str | None) -> Liveness:
+    """Return the signs of life of a worker, which its supervisor hears, too."""
+    liveness = liveness_at(file, lambda: Liveness(config.lease, file))
+    signs.vouch(liveness.state)
+    return liveness
 
 
 def _say_what_nobody_declares(subscription: Subscription) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import os
 import signal
@@ -14,8 +13,10 @@ from datetime import timedelta
 
 from django_txtasks import signals
 from django_txtasks.rules.retry import backoff
+from django_txtasks.worker.process import signs
 from django_txtasks.worker.process.forking import ForkedProcess, fork
 from django_txtasks.worker.process.orders import LOOP_END_SECONDS, PIPE
+from django_txtasks.worker.process.pipes import Pipes
 
 HEALTHY_AFTER_SECONDS = 30.0
 """Seconds of life after which the next death of a child counts as its first."""
@@ -85,7 +86,8 @@ class Child:
         self._started = 0.0
         self._was_killed = False
         self._ordered, self._kill_at = b"", float("inf")
-        self._pipe = self.pid = -1
+        self.pid = -1
+        self._pipes: Pipes | None = None
 
     @property
     def role(self) -> str:
@@ -103,40 +105,41 @@ class Child:
         return not self.running and self.start_at is None
 
     def start(self, *, by_fork: bool, siblings: Sequence[Child] = ()) -> None:
-        """Start the process, with the reading end of a new pipe.
+        """Start the process, with a new pipe for its orders and one for its signs of life.
 
         Args:
             by_fork: True = copy this process; False = use the command line.
-            siblings: other children, whose pipes the copy closes.
+            siblings: all children, whose pipes the copy closes.
 
         Raises:
             Forked: in the new process.
             OSError: the process could not be started.
         """
-        reader, writer = os.pipe()
+        pipes = Pipes()
         try:
-            self._process = fork() if by_fork else self._spawn(reader)
+            self._process = fork() if by_fork else self._spawn(pipes)
         except OSError:
-            os.close(reader)
-            os.close(writer)
+            pipes.close_childs_ends()
+            pipes.close_supervisors_ends()
             raise
         if self._process is None:
-            for pipe in (writer, *(one._pipe for one in siblings if one.running)):
-                os.close(pipe)  # the end of this pipe must mean that the supervisor is gone
+            for one in (pipes, *(one._pipes for one in siblings if one._pipes)):
+                one.close_supervisors_ends()
+            signs.use(pipes.signs)
             if self.assignment.output is not None:
                 os.dup2(self.assignment.output, STDOUT)
-            raise Forked(self.assignment, reader)
-        os.close(reader)
-        self._pipe, self.pid = writer, self._process.pid
+            raise Forked(self.assignment, pipes.orders)
+        pipes.close_childs_ends()
+        self._pipes, self.pid = pipes, self._process.pid
         self.start_at, self.restarts, self._started = None, False, time.monotonic()
         self._was_killed = False
         self._ordered, self._kill_at = b"", float("inf")
 
-    def _spawn(self, reader: int) -> subprocess.Popen[bytes]:
+    def _spawn(self, pipes: Pipes) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 -- our own command line
             self.assignment.command,
-            env={**os.environ, PIPE: str(reader)},
-            pass_fds=[reader],
+            env={**os.environ, PIPE: str(pipes.orders), signs.PIPE: str(pipes.signs)},
+            pass_fds=[pipes.orders, pipes.signs],
             stdin=subprocess.DEVNULL,
             stdout=self.assignment.output,
             start_new_session=True,
@@ -148,8 +151,8 @@ class Child:
             self._ordered = order
             if order == b"k":
                 self._kill_at = time.monotonic() + FROZEN_SECONDS
-            with contextlib.suppress(OSError):
-                os.write(self._pipe, order)
+            if self._pipes is not None:
+                self._pipes.order(order)
 
     def retire(self) -> None:
         """Order the process to end when its tasks have ended. A process that does not run is not started again."""
@@ -160,9 +163,19 @@ class Child:
         """Return the exit code of an ended process, once; None = it runs, or was not started."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
-        os.close(self._pipe)
-        self._process = None
+        if self._pipes is not None:
+            self._pipes.close_supervisors_ends()
+        self._process = self._pipes = None
         return code
+
+    def hear(self, seconds: float) -> None:
+        """Read the signs of life; ``seconds`` as for ``signs.Hearing.listen``."""
+        if self._pipes is not None:
+            self._pipes.hearing.listen(seconds)
+
+    def news(self) -> bytes:
+        """Return what the running process has told since the last call: see ``signs.tell``."""
+        return b"" if self._pipes is None else self._pipes.hearing.news()
 
     def kill_if_frozen(self) -> None:
         """Kill a process that has not ended long after the order to stop now: it is frozen."""

@@ -11,10 +11,13 @@ supervisor has no thread that reads, because it could not fork then: its loop lo
 from __future__ import annotations
 
 import os
+import select
 import threading
 import time
+from io import FileIO
 
 from django_txtasks import signals
+from django_txtasks.worker.process import signs
 from django_txtasks.worker.process.shutdown import Shutdown
 
 PIPE = "TXTASKS_SUPERVISOR_FD"
@@ -26,7 +29,12 @@ LAST_WORDS_SECONDS = 2.0
 
 
 def pipe_of_supervisor() -> int | None:
-    """Return the file descriptor of the orders, once; None if this process has no supervisor."""
+    """Return the file descriptor of the orders, once; None if this process has no supervisor.
+
+    From now on, this process writes its signs of life.
+    """
+    if (pipe := _pipe(signs.PIPE)) is not None:
+        signs.use(pipe)
     return _pipe(PIPE)
 
 
@@ -55,10 +63,19 @@ def obey(pipe: int, stop: Shutdown) -> None:
     threading.Thread(target=_listen, args=(pipe, stop), name="txtasks-orders", daemon=True).start()
 
 
+def _next(orders: FileIO) -> bytes:
+    """Wait for the next order, and write the signs of life meanwhile."""
+    poll = select.poll()
+    poll.register(orders, select.POLLIN)
+    while not poll.poll(signs.SIGN_SECONDS * 1000):
+        signs.show_life()
+    return orders.read(1)
+
+
 def _listen(pipe: int, stop: Shutdown) -> None:
     will_end = False
     with os.fdopen(pipe, "rb", buffering=0) as orders:
-        while (order := orders.read(1)) != b"k":
+        while (order := _next(orders)) != b"k":
             if order == b"r":
                 stop.retire("fewer processes are enough")
                 continue

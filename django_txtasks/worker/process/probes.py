@@ -41,6 +41,7 @@ class Liveness:
         self.unready = unready
         self._lease, self._file = lease.total_seconds(), None if file is None else Path(file)
         self._turned, self._wrote = time.monotonic(), float("-inf")
+        self._has_begun = False
         self._touched = float("-inf")
         self._refused_since: float | None = None
         if self._file is not None:
@@ -48,7 +49,7 @@ class Liveness:
 
     def turned(self) -> None:
         """Note a round of the loop, whatever the state of database and broker."""
-        self._turned = time.monotonic()
+        self._turned, self._has_begun = time.monotonic(), True
         if (
             self._file is not None
             and self._turned >= self._touched + TOUCH_SECONDS
@@ -79,10 +80,19 @@ class Liveness:
 
     def is_live(self) -> bool:
         """Return False if only a new process helps: the loop hangs, or has been refused for long."""
-        now = time.monotonic()
-        turns = now < self._turned + max(self._lease * 2, TURN_TIMEOUT.total_seconds())
         since = self._refused_since
-        return turns and (since is None or now < since + REFUSAL_TIMEOUT.total_seconds())
+        limit = REFUSAL_TIMEOUT.total_seconds()
+        return self.turns and (since is None or time.monotonic() < since + limit)
+
+    @property
+    def turns(self) -> bool:
+        """True if the last round of the loop is not too long ago."""
+        limit = max(self._lease * 2, TURN_TIMEOUT.total_seconds())
+        return time.monotonic() < self._turned + limit
+
+    def state(self) -> bool | None:
+        """Return True if the loop turns, False if it hangs, None before its first round."""
+        return self.turns if self._has_begun else None
 
     def is_ready(self) -> bool:
         """Return True if the database has a recent write of the loop. RabbitMQ does not matter."""
@@ -108,6 +118,11 @@ class LivenessOfAll:
     def is_live(self) -> bool:
         """Return True if all loops turn."""
         return all(liveness.is_live() for liveness in self._all)
+
+    def state(self) -> bool | None:
+        """Return False if a loop hangs, else None before the first round of each, else True."""
+        states = [liveness.state() for liveness in self._all]
+        return False if False in states else None if None in states else True
 
     def is_ready(self) -> bool:
         """Return True if all loops are ready."""

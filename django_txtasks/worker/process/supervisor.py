@@ -23,6 +23,10 @@ from django_txtasks.worker.process.recycling import EXIT_CODE
 from django_txtasks.worker.process.scaling import ProcessScaler
 from django_txtasks.worker.process.shutdown import Shutdown
 
+ROUND_SECONDS = 0.2
+"""Seconds between two looks at the children."""
+LONGEST_ROUND_SECONDS = 1.0
+"""Seconds of a round that count at most: in a longer one this process did not run, as on a laptop that slept."""
 RESCUE_SECONDS = 4.0
 """Longest time in which the cleaner recovers the tasks of a worker that was killed while it stopped."""
 
@@ -61,6 +65,7 @@ class Supervisor:
         self._files = _modified() if reload else None
         self._failed = self._stopping = False
         self._rescue_end = float("-inf")
+        self._heard_at = time.monotonic()
 
     def run(self) -> int:
         """Return 0 if all children ended without an error, else 1.
@@ -75,6 +80,7 @@ class Supervisor:
                 self._pass_on_stop()
             else:
                 self._scale()
+            self._hear()
             before = [child.pid for child in self.children]
             for child in self.children:
                 self._look_after(child)
@@ -89,8 +95,15 @@ class Supervisor:
                 self._when_started = None
             if self._files is not None and not self.stop.asked:
                 self._reload_if_changed()
-            self._wake_up.wait(0.2)
+            self._wake_up.wait(ROUND_SECONDS)
         return int(self._failed)
+
+    def _hear(self) -> None:
+        """Read the signs of life of all children."""
+        now = time.monotonic()
+        seconds, self._heard_at = min(now - self._heard_at, LONGEST_ROUND_SECONDS), now
+        for child in self.children:
+            child.hear(seconds)
 
     def _scale(self) -> None:
         self.children = [one for one in self.children if not (one.is_retiring and one.has_ended)]
