@@ -11,11 +11,13 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from probe import relay
 
-from django_txtasks import enqueue_many, enqueue_task, external, signals
-from django_txtasks.exceptions import ConfigError
+from django_txtasks import Refused, enqueue_many, enqueue_task, external, signals
+from django_txtasks.conf import get_config
+from django_txtasks.exceptions import Away, ConfigError
 from django_txtasks.hand_over import passes
+from django_txtasks.hand_over.process import DrainProcess
 from django_txtasks.lifecycle import operators
-from django_txtasks.models import Task
+from django_txtasks.models import Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows", "quick_target")
 good = external("good", queue_name="events")
@@ -49,6 +51,40 @@ def test_an_error_of_one_row_keeps_no_other_row_back(error):
     """
     relay.answers["bad"] = error
     assert type(error).__name__ in hand_over_beside(enqueue_task(bad, 1))
+
+
+UNSTORABLE = "400 \x00 \ud83d"
+"""An answer with NUL and half an emoji, which databases refuse as text."""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [UNSTORABLE, Refused(UNSTORABLE), ValueError(UNSTORABLE), BrokenPipeError(UNSTORABLE)],
+    ids=["reason", "Refused", "error", "network"],
+)
+def test_an_answer_that_no_database_stores_keeps_no_row_back(answer, txtasks):
+    txtasks(dead_notices={"task": "probe.tasks.note"})
+    relay.answers["bad"] = answer
+    assert r"400 \x00 \ud83d" in hand_over_beside(enqueue_task(bad, 1))
+    sent = sum(row.task_name == "bad" for rows in relay.got for row in rows)
+    assert sent <= (4 if isinstance(answer, OSError) else 2), "each of them was postponed or buried"
+    if isinstance(answer, Refused):
+        (notice,) = Task.objects.filter(task_name="probe.tasks.note")
+        assert r"400 \x00 \ud83d" in notice.args[0]["error"]["message"]
+
+
+def test_a_reason_that_the_target_is_away_with_any_text_shows_in_the_row_of_the_drain():
+    relay.answers["good"] = Away(UNSTORABLE)
+    enqueue_task(good, 1)
+    process = DrainProcess(get_config(), ["default"], ["events"])
+    ended = threading.Thread(target=process.run)
+    ended.start()
+    try:
+        helpers.wait_until(lambda: [row for row in Worker.objects.all() if row.progress])
+    finally:
+        process.stop.request()
+        ended.join(helpers.PATIENCE)
+    assert not ended.is_alive()
 
 
 def _behind(error, cause):
@@ -230,6 +266,47 @@ def keeping_its_rows():
         helpers.execute(f"DROP TRIGGER refuse{' ON txtasks_task' if is_postgres else ''}")
         if is_postgres:
             helpers.execute("DROP FUNCTION refuse()")
+
+
+@contextmanager
+def keeping_bad_rows():
+    """A database that refuses to delete the rows of one task."""
+    when = {
+        "postgresql": ("FOR EACH ROW EXECUTE", "FOR EACH ROW WHEN (OLD.task_name = 'bad') EXECUTE"),
+        "mysql": (
+            "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'read only'",
+            "IF OLD.task_name = 'bad' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'read only'; END IF",
+        ),
+        "sqlite": ("FOR EACH ROW", "FOR EACH ROW WHEN OLD.task_name = 'bad'"),
+    }
+    before = TRIGGERS[connection.vendor]
+    TRIGGERS[connection.vendor] = tuple(sql.replace(*when[connection.vendor]) for sql in before)
+    try:
+        with keeping_its_rows():
+            yield
+    finally:
+        TRIGGERS[connection.vendor] = before
+
+
+def test_a_row_whose_end_the_database_refuses_is_dead_and_the_others_go():
+    enqueue_many([(good, (0,)), (bad, (1,)), (good, (2,))])
+    with keeping_bad_rows():
+        drain = handing.hand_over()
+    assert drain.handed == 2 and len(relay.got) == 1
+    (dead,) = Task.objects.all()
+    assert (dead.task_name, dead.status) == ("bad", "dead")
+    assert "has this task, but the database refused" in dead.errors[-1]["message"]
+
+
+def test_a_row_whose_end_the_database_refuses_alone_lets_the_next_ones_go_at_last(monkeypatch):
+    monkeypatch.setattr("django_txtasks.hand_over.drain.DATABASE_SECONDS", 0.1)
+    monkeypatch.setattr(passes, "MOST_REFUSALS", 3)
+    first = enqueue_task(bad, 1)
+    with keeping_bad_rows(), handing.handing_over() as drain:
+        helpers.wait_until(lambda: drain._failures >= 2)
+        enqueue_many([(good, (number,)) for number in range(3)])
+        helpers.wait_until(lambda: drain.handed == 3)
+    assert "has this task" in helpers.row(first.id).errors[-1]["message"]
 
 
 def test_a_database_that_refuses_each_pass_floods_no_target():

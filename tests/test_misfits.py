@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from datetime import timedelta
 
@@ -204,7 +205,8 @@ def test_waits_double_up_to_five_minutes_in_one_entry(releases):
         ended = runner.run(attempt, NO_LIMIT)
         assert (ended.arrow, ended.counted) == (Arrow.RELEASE, Counted.NOTHING)
         waits.append(ended.delay.total_seconds())
-        attempt = attempt._replace(errors=ended.attempt.errors_with(dict(ended.error)))
+        errors = json.loads(ended.attempt.errors_with(dict(ended.error)))
+        attempt = attempt._replace(errors=errors)
     assert waits == [10, 20, 40, 80, 160, 300, 300, 300]
     assert [one["type"] for one in attempt.errors] == ["ValueError", "ArgumentsDoNotFit"]
     assert attempt.errors[-1]["tries"] == 8

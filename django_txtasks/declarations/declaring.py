@@ -77,6 +77,10 @@ def _refuse_name(function: Callable[..., Any], name: str) -> None:
         raise InvalidDeclaration(
             f"The task name {name!r} has more than {MOST_NAME_CHARACTERS} characters. Shorten it."
         )
+    if not name.isprintable():
+        raise InvalidDeclaration(
+            f"The task name {name!r} has a character that cannot be printed. Use printable text."
+        )
     if function.__module__ == "__main__":
         raise InvalidDeclaration(
             f"@task was used on {function.__name__} in a script: Python calls the module that it was started with "

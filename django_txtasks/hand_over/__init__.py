@@ -6,7 +6,8 @@ with its session, and another drain has the rows at once. A row may then arrive 
 * ``rows``: a row as a target gets it. ``target``: the interface of a target, and its answers.
 * ``targets``: an exchange of RabbitMQ, a function of the project, or an object that makes its own target.
 * ``statements``: the SQL. ``choosing``: the rows of a pass. ``moving``: the arrows that a pass takes.
-* ``passes``: one pass, on a database with row locks or on SQLite. ``drain``: the loop of one queue.
+* ``writing``: the answers of a pass, written. ``passes``: one pass, on a database with row locks or on SQLite.
+* ``drain``: the loop of one queue.
 * ``process``: the threads of ``rundrain``, and its row among the workers.
 * ``external``: tasks whose code is elsewhere.
 """

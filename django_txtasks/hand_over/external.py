@@ -12,6 +12,7 @@ from django_txtasks.declarations.options import OF_USING, UsingOptions, refuse_u
 from django_txtasks.enqueueing.calls import bind
 from django_txtasks.functions import TaskFunction
 from django_txtasks.hand_over.rows import MESSAGE
+from django_txtasks.rules import payload
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -27,7 +28,7 @@ def external(name: str, *, queue_name: str) -> ExternalTask:
         queue_name: a queue of ``TXTASKS["hand_over"]``.
 
     Raises:
-        InvalidDeclaration: the name is too long, or the queue's name is no text.
+        InvalidDeclaration: the name is too long or not printable, or the queue's name is no text.
     """
     return ExternalTask(name, queue_name)
 
@@ -69,9 +70,11 @@ class ExternalTask(TaskFunction[..., Any]):
 
         Raises:
             UnknownQueue, InvalidOption: as ``enqueue_task``.
+            InvalidArguments: a database cannot keep a value of the message, such as text with a NUL character.
         """
         one = ExternalTask(self.declaration.name, self.declaration.queue_name, self.options)
         bound = bind(one)
+        payload.refuse_unstorable(message, name=f"The message of {self.declaration.name}")
         headers = json.dumps({MESSAGE: message}, separators=(",", ":"), allow_nan=False)
         defaults = bound.defaults._replace(headers=headers)
         one._bound = bound._replace(defaults=defaults, task_id=task_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from django_txtasks.database.execute import execute
 from django_txtasks.exceptions import AlreadyRun, ClaimLost, Refused, class_path
 from django_txtasks.hand_over import statements
 from django_txtasks.hand_over.rows import Row
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, FollowUps, capped
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, FollowUps, errors_text
 from django_txtasks.lifecycle.attempts import read_entries as entries_of
 from django_txtasks.lifecycle.figures import append_ends, append_others
 from django_txtasks.lifecycle.follow_ups import follow
@@ -24,6 +23,7 @@ from django_txtasks.lifecycle.history import copying
 from django_txtasks.lifecycle.outcomes import now_text
 from django_txtasks.models import Outcome, Status
 from django_txtasks.rules.causes import cause_of_class
+from django_txtasks.rules.payload import clean_text
 
 POSTPONED = "Postponed"
 """Type of the entry in ``errors`` of a row that was postponed; the row has one such entry at most."""
@@ -62,7 +62,7 @@ def postpone(alias: str, rows: Iterable[tuple[Row, str]]) -> None:
     for (snoozes, errors, reason), ids in sorted(alike.items()):
         delay = min(2**snoozes, MOST_DELAY_SECONDS)
         kept = [one for one in entries_of(errors) if one.get("type") != POSTPONED]
-        text = json.dumps(capped([*kept, _entry(alias, POSTPONED, reason)]))
+        text = errors_text([*kept, _entry(alias, POSTPONED, reason)])
         execute(alias, statements.POSTPONE, ids=sorted(ids), delay=delay, errors=text)
 
 
@@ -72,7 +72,7 @@ def bury(alias: str, rows: Iterable[tuple[Row, str]], config: Config) -> FollowU
     for row, reason in rows:
         kind = _kind(row)
         error = _entry(alias, kind.__name__, reason) | {"class": class_path(kind)}
-        errors = json.dumps(capped([*entries_of(row.errors_text), error]))
+        errors = errors_text([*entries_of(row.errors_text), error])
         cause = cause_of_class(row.task_name, kind)
         if execute(alias, statements.BURY, id=row.id, errors=errors, cause=cause):
             ended.append(_ended(row, error))
@@ -92,7 +92,7 @@ def _kind(row: Row) -> type[Exception]:
 
 
 def _entry(alias: str, kind: str, reason: str) -> dict[str, Any]:
-    return {"attempt": 0, "type": kind, "message": reason[:1000], "at": now_text(alias)}
+    return {"attempt": 0, "type": kind, "message": clean_text(reason, 1000), "at": now_text(alias)}
 
 
 def _ended(row: Row, error: Mapping[str, Any]) -> Ended:

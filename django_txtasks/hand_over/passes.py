@@ -23,6 +23,7 @@ from django_txtasks.hand_over.asking import ask
 from django_txtasks.hand_over.choosing import Place, choose
 from django_txtasks.hand_over.rows import Row
 from django_txtasks.hand_over.target import Answers, Target
+from django_txtasks.hand_over.writing import write
 from django_txtasks.lifecycle.attempts import FollowUps
 
 SEND_SECONDS = 10.0
@@ -31,6 +32,8 @@ SESSION_LIMIT = timedelta(seconds=15)
 """Time after which the server ends the session of a drain that is frozen inside a pass, and so frees its rows."""
 WRITE_SECONDS = 10.0
 """Longest time to repeat the write of a pass on SQLite, while another process writes."""
+MOST_REFUSALS = 8
+"""Number of failed passes in a row, about 15 s, after which a row whose answer is refused alone is postponed."""
 MOST_TRIES = 1000
 """Number of tries, about 17 hours, after which a row that was always postponed is dead, while other rows went."""
 LATELY_SECONDS = 3600.0
@@ -65,6 +68,7 @@ class Passes:
         self._is_ordered = config.hand_over[queue].ordered
         self._place = Place(config.poll_interval.total_seconds(), is_ordered=self._is_ordered)
         self._writes_first = False
+        self._refusals = 0
         self._took_at = float("-inf")
 
     def take(self, limit: int, *, blames: bool = False) -> Passed:
@@ -86,11 +90,17 @@ class Passes:
         except (DatabaseError, InterfaceError) as error:
             self._place.go_back(too_long=is_timeout(error))
             self._writes_first = True
+            self._refusals += 1
             raise
+        self._refusals = 0
         self._writes_first = self._writes_first and not rows  # without rows, nothing was written
         if len(answers.known) < len(rows):  # otherwise the next pass would find none of them
             self._place.go_back()
         return Passed(len(rows), answers, is_all, time.monotonic() - began)
+
+    @property
+    def _blames_rows(self) -> bool:
+        return self._refusals >= MOST_REFUSALS
 
     @property
     def _is_on_sqlite(self) -> bool:
@@ -167,10 +177,7 @@ class Passes:
                 answers.refused[row.id] = f"not taken in {row.snoozes + 1} tries: {reason}"
 
     def _write(self, rows: Sequence[Row], answers: Answers) -> FollowUps:
-        by_id = {row.id: row for row in rows}
-        moving.finish(self._alias, [row for row in rows if row.id in answers.taken], self._config)
-        moving.postpone(self._alias, _pairs(by_id, answers.postponed))
-        return moving.bury(self._alias, _pairs(by_id, answers.refused), self._config)
+        return write(self._alias, rows, answers, self._config, blames=self._blames_rows)
 
     def _tell(self, rows: Sequence[Row], answers: Answers, follow_ups: FollowUps) -> None:
         moving.tell({row.id: row for row in rows}, answers.refused)
@@ -183,7 +190,3 @@ def _pending(alias: str, rows: Sequence[Row]) -> set[uuid.UUID]:
     return (
         set(map(as_uuid, fetch_column(alias, statements.STILL_PENDING, ids=ids))) if ids else set()
     )
-
-
-def _pairs(rows: dict[uuid.UUID, Row], reasons: dict[uuid.UUID, str]) -> list[tuple[Row, str]]:
-    return [(rows[one], reason) for one, reason in reasons.items() if one in rows]

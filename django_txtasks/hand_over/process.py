@@ -19,7 +19,7 @@ from django_txtasks.hand_over.drain import Drain
 from django_txtasks.hand_over.targets import target_of
 from django_txtasks.lifecycle import workers
 from django_txtasks.lifecycle.turn import Subscription
-from django_txtasks.progress import Progress
+from django_txtasks.progress import Progress, checked
 from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
@@ -187,7 +187,7 @@ class Presence:
     def _tell_away(self, worker: uuid.UUID) -> None:
         """Write into the row which targets cannot be reached, after each change."""
         away = {
-            f"{workers.AWAY}{one.queue}": Progress(0, note=one.away)
+            f"{workers.AWAY}{one.queue}": checked(0, note=one.away)
             for one in self._drains
             if one.away
         }

@@ -16,6 +16,7 @@ from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.declarations.registry import hint_queue
 from django_txtasks.exceptions import ArgumentsDoNotFit
 from django_txtasks.lifecycle import statements
+from django_txtasks.rules import payload
 
 MAX_ERRORS = 10
 FollowUps = list[tuple[uuid.UUID, str]]
@@ -79,9 +80,24 @@ class Attempt(NamedTuple):
             "worker": self.worker,
         }
 
-    def errors_with(self, entry: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the row's errors with an entry of this attempt: the first and the newest entries."""
-        return capped([*self.errors, {"attempt": self.number, "worker": str(self.worker), **entry}])
+    def errors_with(self, entry: dict[str, Any]) -> str:
+        """Return the text of the row's errors with an entry of this attempt; see ``errors_text``."""
+        own = {"attempt": self.number, "worker": str(self.worker), **entry}
+        return errors_text([*self.errors, own])
+
+
+def errors_text(errors: list[dict[str, Any]]) -> str:
+    """Return errors as the JSON text of a row's column: the first and the newest entries.
+
+    Their texts come from exceptions and from other systems. What a database would refuse becomes an escape.
+    """
+    return json.dumps(
+        [{key: _storable(one) for key, one in error.items()} for error in capped(errors)]
+    )
+
+
+def _storable(value: Any) -> Any:
+    return payload.storable(value) if isinstance(value, str) else value
 
 
 def capped(errors: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _lazy
 
 from django_txtasks.lifecycle.workers import host_name
 from django_txtasks.models import Cleaner, DatabaseNow
+from django_txtasks.rules import payload
 from django_txtasks.wording import span
 
 MAX_SILENT_INTERVALS = 3
@@ -142,7 +143,7 @@ def saw_pass(alias: str, cleaner: uuid.UUID, ended_at: datetime) -> bool:
 
 def failed(alias: str, cleaner: uuid.UUID, error: str) -> bool:
     """Note the error of an incomplete pass. False = the row was deleted."""
-    return _change(alias, cleaner, seen_at=DatabaseNow(), error=error.replace("\0", "")[:500])
+    return _change(alias, cleaner, seen_at=DatabaseNow(), error=payload.storable(error)[:500])
 
 
 def unregister(alias: str, cleaner: uuid.UUID) -> None:

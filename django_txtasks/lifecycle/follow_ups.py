@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -205,9 +205,14 @@ def _hook_data(one: Ended) -> str:
         "failures": attempt.failures + failed,
         "crashes": attempt.crashes + (one.counted is Counted.CRASH),
         "result": _readable(one.result),
-        "error": {key: one.error.get(key) for key in ("type", "message")} if one.error else None,
+        "error": {key: _said(one.error, key) for key in ("type", "message")} if one.error else None,
     }
     return payload.write([data])
+
+
+def _said(error: Mapping[str, Any], key: str) -> str | None:
+    text = error.get(key)
+    return None if text is None else payload.storable(text)
 
 
 def _readable(text: str | None) -> Any:

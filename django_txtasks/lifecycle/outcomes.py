@@ -153,7 +153,7 @@ def _record(alias: str, ended: Sequence[Ended], *, keep: bool) -> Recorded:
 def _cancel(alias: str, ended: Ended, *, keep: bool) -> FollowUps:
     """Move CLAIMED -> finished as cancelled, because the attempt was asked to stop and has stopped."""
     if keep:
-        errors = json.dumps(ended.attempt.errors_with({"at": now_text(alias), **ended.error}))
+        errors = ended.attempt.errors_with({"at": now_text(alias), **ended.error})
         _hit(alias, statements.NOTE_ERRORS, ended.attempt, errors=errors)
     ids = [ended.attempt.task_id]
     return finish_rows(alias, ids, Status.CLAIMED, Outcome.CANCELLED, keep=keep)
@@ -249,7 +249,7 @@ def note_hook_error(alias: str, ended: Ended) -> None:
         id=task_id,
         attempt=number,
         worker=worker,
-        errors=json.dumps(errors),
+        errors=errors,
     )
 
 
@@ -323,7 +323,7 @@ def move(alias: str, ended: Ended, *, crashes: int = 1) -> None:
     changes: dict[str, Any] = {
         "failed": int(ended.counted is Counted.FAILURE),
         "crashed": crashes if ended.counted is Counted.CRASH else 0,
-        "errors": json.dumps(attempt.errors_with({"at": now_text(alias), **ended.error})),
+        "errors": attempt.errors_with({"at": now_text(alias), **ended.error}),
         "cause": ended.cause,
     }
     if ended.arrow is Arrow.BURY:
@@ -344,7 +344,7 @@ def retry_together(alias: str, ended: Sequence[Ended]) -> int:
         ids=sorted(one.attempt.task_id for one in ended),
         attempt=attempt.number,
         worker=attempt.worker,
-        errors=json.dumps(attempt.errors_with({"at": now_text(alias), **error})),
+        errors=attempt.errors_with({"at": now_text(alias), **error}),
         cause=ended[0].cause,
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from django_txtasks import signals
 from django_txtasks.models import Lane, PausedQueue
+from django_txtasks.rules import payload
 
 
 def pause(alias: str, queue: str, *, by: str = "", reason: str = "") -> bool:
@@ -32,7 +33,8 @@ def resume(alias: str, queue: str, *, by: str = "") -> bool:
 
 
 def who_and_why(model: type[PausedQueue | Lane], by: str, reason: str) -> dict[str, str]:
-    """Return the columns of a pause, cut to their widths."""
+    """Return the columns of a pause, in text that each database stores, cut to their widths."""
+    by, reason = payload.storable(by), payload.storable(reason)
     columns = model._meta
     return {
         "paused_by": by[: columns.get_field("paused_by").max_length],

@@ -21,6 +21,7 @@ from django_txtasks.database.sessions import session_of_thread
 from django_txtasks.lifecycle import statements
 from django_txtasks.models import DatabaseNow, Task, Worker
 from django_txtasks.progress import Progress, read_progress
+from django_txtasks.rules import payload
 
 PAUSES, LANES = 1, 2
 """Protocol versions of workers: 1 = the worker obeys paused queues, 2 = lanes, too."""
@@ -82,7 +83,7 @@ def register(
 
 def host_name() -> str:
     """Return the name of this machine in workers' rows."""
-    return socket.gethostname()[:200]
+    return payload.storable(socket.gethostname())[:200]
 
 
 def beat(

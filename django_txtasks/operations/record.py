@@ -15,6 +15,7 @@ from django_txtasks import signals
 from django_txtasks.models import Task
 from django_txtasks.operations.choice import Choice
 from django_txtasks.operations.moved import Moved
+from django_txtasks.rules import payload
 
 MAX_CHARACTERS = 200
 
@@ -44,7 +45,7 @@ class Record:
             task: the task whose first entry in the admin's log gets the counts, instead of an entry of its own.
         """
         self._name, self._done, self._choice = name, done, choice
-        self._by = str(by) or user_of_process() or "?"
+        self._by = payload.storable(str(by) or user_of_process()) or "?"
         self._entry: Any = None
         has_log = apps.is_installed("django.contrib.admin")
         if has_log and task is not None:
@@ -70,7 +71,7 @@ class Record:
 
     def _text(self, moved: Moved) -> str:
         facts = {"done": self._done, "n": moved.changed, "which": self._choice, "by": self._by}
-        return _("Tasks %(done)s: %(n)s (%(which)s), by %(by)s.") % facts
+        return payload.storable(_("Tasks %(done)s: %(n)s (%(which)s), by %(by)s.") % facts)
 
     def _new_entry(self, moved: Moved) -> Any:
         from django.contrib.admin.models import CHANGE, LogEntry
@@ -82,7 +83,7 @@ class Record:
             user_id=self._user_id,
             content_type_id=ContentType.objects.get_for_model(Task).pk,
             object_id=None if only is None else str(only.id),
-            object_repr=shown[:MAX_CHARACTERS],
+            object_repr=payload.storable(shown)[:MAX_CHARACTERS],
             action_flag=CHANGE,
         )
 

@@ -45,8 +45,13 @@ def encode(value: Any, *, name: str) -> str:
     """
     if type(value) is tuple and all(map(_is_plain, value)):
         return _refuse_what_is_too_long(f"[{','.join(map(_plain_to_json, value))}]", name)
-    _refuse_what_json_cannot_keep(value, name, 0)
+    refuse_unstorable(value, name=name)
     return _refuse_what_is_too_long(write(value), name)
+
+
+def refuse_unstorable(value: Any, *, name: str) -> None:
+    """Raise ``InvalidArguments`` if ``encode`` would refuse a value for another reason than its length."""
+    _refuse_what_json_cannot_keep(value, name, 0)
 
 
 def _plain_to_json(value: Any) -> str:
@@ -93,9 +98,14 @@ def decode_arguments(args: str, kwargs: str) -> tuple[list[Any], dict[str, Any]]
     return arguments, keywords
 
 
+def storable(text: str) -> str:
+    """Return foreign text in a form that each database stores: NUL and lone surrogates become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+
+
 def clean_text(text: str, limit: int = 10_000) -> str:
     """Return foreign text in a form that each database stores, shortened to ``limit`` characters."""
-    text = text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+    text = storable(text)
     if len(text) <= limit:
         return text
     half = limit // 2  # the first and last lines of a traceback are the most useful

@@ -18,6 +18,7 @@ from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_colum
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import InvalidSchedule, TxTasksError, UnknownZone
 from django_txtasks.lifecycle.enqueueing import NewTask, insert
+from django_txtasks.rules import payload
 from django_txtasks.rules.schedules import (
     CATCH_UP,
     ON_TIME,
@@ -193,9 +194,13 @@ def write_ticks(
         if moves:
             _move_on(alias, moves)
         for name, why in written.broken:
-            execute(alias, statements.DISABLE_SCHEDULE, name=name, error=why[:500])
+            execute(
+                alias, statements.DISABLE_SCHEDULE, name=name, error=payload.storable(why)[:500]
+            )
         for name, why in written.skipped:
-            execute(alias, statements.NOTE_OF_SCHEDULE, name=name, error=why[:500])
+            execute(
+                alias, statements.NOTE_OF_SCHEDULE, name=name, error=payload.storable(why)[:500]
+            )
     written.moved = len(moves) + len(written.broken) + len(written.skipped)
     written.tasks = [task.hint for task in tasks]
     return written

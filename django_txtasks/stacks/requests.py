@@ -13,6 +13,7 @@ from django.utils.translation import ngettext
 
 from django_txtasks.exceptions import NotRunning
 from django_txtasks.models import DatabaseNow, StackRequest, Status, Task, Worker
+from django_txtasks.rules import payload
 from django_txtasks.wording import whole
 
 ANSWER_SECONDS = 5.0
@@ -64,7 +65,7 @@ def request_stack(task_id: uuid.UUID, *, using: str = "default", by: str = "") -
     width: Any = StackRequest._meta.get_field("asked_by").max_length
     question = StackRequest(
         task_id=task_id, attempt=task.attempt, worker=task.worker, asked_at=DatabaseNow(),
-        asked_by=by[:width], answered_at=None, text="",
+        asked_by=payload.storable(by)[:width], answered_at=None, text="",
     )  # fmt: skip
     # MariaDB and MySQL are not told which key may be there already
     names_key = connections[using].features.supports_update_conflicts_with_target

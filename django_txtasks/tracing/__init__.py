@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from django_txtasks import signals
 from django_txtasks.exceptions import INTERRUPTIONS
+from django_txtasks.rules import payload
 
 Headers = Mapping[str, Any]
 """The values that a tracer sends along with a task, as JSON knows them; empty: none."""
@@ -191,7 +192,7 @@ def _report(tracer: Tracer, error: Exception) -> None:
 
 
 def _json(headers: Headers | None) -> str:
-    return json.dumps(headers, separators=(",", ":"), allow_nan=False) if headers else ""
+    return payload.encode(dict(headers), name="headers") if headers else ""
 
 
 def _text(headers: Mapping[str, str]) -> str | None:

@@ -16,6 +16,7 @@ from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import workers
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.models import Worker
+from django_txtasks.rules import payload
 
 MAX_RELEASE: int = Worker._meta.get_field("release").max_length  # type: ignore[assignment]
 
@@ -186,4 +187,4 @@ def release_of(config: Config) -> str:
     except Exception as error:
         signals.release_unknown.emit(error=text_of(error))
         return ""
-    return release.replace("\x00", "")[:MAX_RELEASE]
+    return payload.storable(release)[:MAX_RELEASE]
