@@ -7,7 +7,7 @@ same whatever the database. An environment of tox that is not the newest runs on
 tests marked `smoke`: `TXTASKS_TEST_NEWEST` names the newest (see toxfile.py). A `-m` of one's own,
 or a test's whole name, comes after these marks and wins.
 
-``--proof`` runs what takes longest and is once, too: the protocol's model, failpoints and storm.
+``--proof`` runs what takes longest and is once, too: the protocol's model, failpoints, storm and month.
 
 ``--repeat-failed`` runs a test that failed once more, alone, after all others have ended, if at most MOST_REPEATED
 tests failed on its database. The output names it, with its first error: a race in the test or in the package made
@@ -38,6 +38,7 @@ PROOF = [  # tox -e proof
     "test_failpoints.py",
     "test_model.py",
     "test_model_of_waits.py",
+    "test_month.py",
     "test_storm.py",
 ]
 PATIENCE = 8  # seconds for a pytest to stop when told to: less than services.py has for us

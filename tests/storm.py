@@ -18,6 +18,7 @@ import json
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 import services
@@ -62,10 +63,14 @@ def _fail_over(options: argparse.Namespace) -> int:
 
 
 class Restart:
-    """Stops and starts a server while the storm goes on around it."""
+    """Stops and starts a server while the storm goes on around it.
 
-    def __init__(self, server: services.Server) -> None:
-        self._server = server
+    Args:
+        away: seconds between the stop and the start.
+    """
+
+    def __init__(self, server: services.Server, away: float = 0.0) -> None:
+        self._server, self._away = server, away
         self._thread = threading.Thread()
 
     def __call__(self, _: float) -> bool:
@@ -81,6 +86,7 @@ class Restart:
 
     def _restart(self) -> None:
         self._server.stop()
+        time.sleep(self._away)
         self._server.start()
 
 

@@ -1,0 +1,1 @@
+"""A shop for the month of ``month.py``, in many releases: GROCERY_RELEASE is the number of one."""
