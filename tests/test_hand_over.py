@@ -266,8 +266,10 @@ def test_an_ordered_queue_stops_at_the_first_row_that_does_not_go(txtasks, monke
     relay.answers["billing.lost"] = "closed"
     first, bad, last = [enqueue_task(one, 1) for one in (paid, lost, paid)]
     with handing.handing_over():
-        helpers.wait_until(lambda: len(relay.got) >= 2)
+        helpers.wait_until(lambda: helpers.finished(first.id))
+        helpers.wait_until(lambda: len(relay.got) >= 3)
         assert helpers.finished(first.id).outcome == "handed"
+        assert [len(rows) for rows in relay.got] == [1] * len(relay.got)
         waiting = helpers.row(bad.id)
         assert (waiting.snoozes, waiting.errors) == (0, []) and helpers.row(last.id)
         relay.answers.clear()

@@ -17,7 +17,7 @@ def ask(
     """Send rows to the target until that time by ``time.monotonic()``, and return its answers.
 
     If one row breaks the call, so that the answers to the others are unknown, the rows without an answer are sent
-    one by one. A row that breaks its call alone is postponed; in an ordered queue no later row is sent then.
+    one by one. A row that breaks its call alone is postponed. In an ordered queue each row has a call of its own.
 
     Rows that were postponed before have a call of their own, after the others. If it breaks again, no other row
     arrives twice.
@@ -29,12 +29,12 @@ def ask(
         blames: several calls in a row have not reached the target.
     """
     if ordered:
-        return _in_order(rows, _answers(target, rows, until, ordered=True))
+        return _in_order(target, rows, until)
     answers = Answers()
     for is_again in (False, True):
         some = [row for row in rows if bool(row.snoozes) is is_again]
         if some and not answers.away and time.monotonic() < until:
-            found = _answers(target, some, until, ordered=False)
+            found = _answers(target, some, until)
             is_there = is_again and bool(answers.taken)
             if found.away and (is_there or (len(rows) == 1 and (is_again or blames))):
                 _postpone_suspects(some, found, is_there=is_there)
@@ -56,17 +56,15 @@ def _postpone_suspects(rows: Sequence[Row], answers: Answers, *, is_there: bool)
         answers.away = ""
 
 
-def _answers(target: Target, rows: Sequence[Row], until: float, *, ordered: bool) -> Answers:
+def _answers(target: Target, rows: Sequence[Row], until: float) -> Answers:
     answers = _send(target, rows, until)
     if answers.broken:
         rest = [row for row in rows if row.id not in answers.known]
-        _one_by_one(target, rest, until, answers, ordered=ordered)
+        _one_by_one(target, rest, until, answers)
     return answers
 
 
-def _one_by_one(
-    target: Target, rows: Sequence[Row], until: float, answers: Answers, *, ordered: bool
-) -> None:
+def _one_by_one(target: Target, rows: Sequence[Row], until: float, answers: Answers) -> None:
     reason = answers.broken
     for row in rows:
         if time.monotonic() >= until:
@@ -75,25 +73,27 @@ def _one_by_one(
         answers.add(one)
         if one.broken:
             answers.postponed[row.id] = one.broken
-        if one.away or (ordered and row.id not in answers.taken | answers.refused.keys()):
+        if one.away:
             break
 
 
-def _in_order(rows: Sequence[Row], answers: Answers) -> Answers:
-    """Return the answers up to the first row that was not taken. The queue stops there until it goes."""
-    kept = Answers(away=answers.away)
+def _in_order(target: Target, rows: Sequence[Row], until: float) -> Answers:
+    """Send one row after the other, up to the first that is not taken. The queue stops there until it goes.
+
+    A target that gets several rows may take a later one and not an earlier one.
+    """
+    answers = Answers()
     for row in rows:
-        if row.id in answers.taken:
-            kept.taken.add(row.id)
-        elif row.id in answers.refused:
-            kept.refused[row.id] = answers.refused[row.id]
-        else:
-            reason = answers.postponed.get(row.id) or answers.broken or "it has no answer"
-            kept.away = (
-                answers.away or f"the queue is ordered, and task {row.id} is not taken: {reason}"
-            )
+        if time.monotonic() >= until:
             break
-    return kept
+        one = _send(target, [row], until)
+        if row.id not in one.taken | one.refused.keys():
+            reason = one.postponed.get(row.id) or one.broken or "it has no answer"
+            stopped = f"the queue is ordered, and task {row.id} is not taken: {reason}"
+            answers.away = one.away or stopped
+            break
+        answers.add(one)
+    return answers
 
 
 def _send(target: Target, rows: Sequence[Row], until: float) -> Answers:

@@ -74,8 +74,7 @@ class Target(Protocol):
         The rows are locked meanwhile. Any error other than ``Away`` and ``Refused`` counts as ``broken``.
 
         Args:
-            rows: at least one. In an ordered queue a target stops at the first row that it cannot send, because
-                a later row must not arrive before it.
+            rows: at least one; in an ordered queue one, because a later row must not arrive before it.
             until: the time, by ``time.monotonic()``, at which it must return with the answers that it has.
 
         Raises:

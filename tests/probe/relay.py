@@ -43,6 +43,21 @@ def names():
     return [row.task_name for rows in got for row in rows]
 
 
+def write_at_last(rows):
+    """Like ``write``, but take every 150th row at the second try in this process only."""
+    left = {}
+    for row in rows:
+        if row.args[0] % 150 == 7 and row.id not in _seen:
+            _seen.add(row.id)
+            left[row.id] = "full"
+        else:
+            write([row])
+    return left
+
+
+_seen = set()
+
+
 def write(rows):
     """Write a line for each row to a file, slowly, so that a test can kill this process in the middle."""
     file = os.open(os.environ["TXTASKS_TEST_RELAY"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)

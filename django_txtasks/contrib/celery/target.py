@@ -50,14 +50,12 @@ class Sender(Protocol):
 class CeleryTarget:
     """Publishes rows with the settings of a Celery app, on a connection of its own.
 
-    In an ordered queue it waits for the answer to each message before it sends the next one.
-
     It sends in a thread of its own: receivers of Celery's signals run then, which may use the database, and a
     transport may wait for a silent broker without end.
     """
 
-    def __init__(self, app: Celery, queue: str, *, ordered: bool = False) -> None:
-        self._app, self._ordered = app, ordered
+    def __init__(self, app: Celery, queue: str) -> None:
+        self._app = app
         self._caller = Caller(self._send_rows, queue)
         self._connection: Any = None
         self._sender: Sender | None = None
@@ -87,13 +85,7 @@ class CeleryTarget:
         until = min(until, time.monotonic() + CONFIRM_SECONDS)
         answers = Answers()
         messages = [one for one in (self._message(row, answers) for row in rows) if one is not None]
-        if not self._ordered:
-            answers.add(self._send(messages, until))
-            return answers
-        for message in messages:
-            answers.add(self._send([message], until))
-            if message.id not in answers.taken and message.id not in answers.refused:
-                break
+        answers.add(self._send(messages, until))
         return answers
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ def target_of(config: Config, queue: str) -> Target:
     if entry.exchange is not None:
         from django_txtasks.hand_over.targets.exchanges import ExchangeTarget  # imports pika
 
-        return ExchangeTarget(config, entry.exchange, ordered=entry.ordered)
+        return ExchangeTarget(config, entry.exchange)
     try:
         found = import_string(entry.to) if isinstance(entry.to, str) else entry.to
     except ImportError as error:
@@ -33,7 +33,7 @@ def target_of(config: Config, queue: str) -> Target:
     if iscoroutinefunction(found):
         raise ConfigError(f"{where} is {entry.to!r}, an async function: name a plain function.")
     if callable(found):
-        return FunctionTarget(found, queue, ordered=entry.ordered)
+        return FunctionTarget(found, queue)
     raise ConfigError(
         f"{where} is {entry.to!r}, a {type(found).__name__}: name a function, or an app whose class is "
         "django_txtasks.contrib.celery.Celery."

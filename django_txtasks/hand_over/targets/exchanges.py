@@ -19,14 +19,10 @@ HIGHEST_PRIORITY = 255
 
 
 class ExchangeTarget:
-    """Sends rows to an exchange of ``TXTASKS["broker_url"]``, with the task's name as routing key.
+    """Sends rows to an exchange of ``TXTASKS["broker_url"]``, with the task's name as routing key."""
 
-    In an ordered queue it waits for the confirm of each message before it sends the next one: a full queue may
-    refuse a message and take the one behind it.
-    """
-
-    def __init__(self, config: Config, exchange: str, *, ordered: bool = False) -> None:
-        self._exchange, self._ordered = exchange, ordered
+    def __init__(self, config: Config, exchange: str) -> None:
+        self._exchange = exchange
         self._publisher = ConfirmedPublisher(config, "Drain")
 
     def look_after(self) -> None:
@@ -39,21 +35,6 @@ class ExchangeTarget:
     def send(self, rows: Sequence[Row], until: float) -> Answers:
         """Publish these rows, and wait for their confirms; see ``Target``."""
         until = min(until, time.monotonic() + CONFIRM_SECONDS)
-        if not self._ordered:
-            return self._publish(rows, until)
-        answers = Answers()
-        for row in rows:
-            one = self._publish([row], until)
-            answers.add(one)
-            if row.id not in one.taken and row.id not in one.refused:
-                break
-        return answers
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._publisher.close()
-
-    def _publish(self, rows: Sequence[Row], until: float) -> Answers:
         messages = [message_of(row) for row in rows]
         said = self._publisher.publish(self._exchange, messages, until)
         ids = {message.id: row.id for message, row in zip(messages, rows, strict=True)}
@@ -64,6 +45,10 @@ class ExchangeTarget:
             broken=said.closed,
             away=f"RabbitMQ: {said.lost}" if said.lost else "",
         )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._publisher.close()
 
 
 def message_of(row: Row) -> Message:

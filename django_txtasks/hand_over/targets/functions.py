@@ -34,10 +34,8 @@ class FunctionTarget:
             The id may be text. A reason is text, or ``Refused`` for a row that it can never take.
     """
 
-    def __init__(
-        self, function: Callable[[list[Row]], Any], name: str, *, ordered: bool = False
-    ) -> None:
-        self._caller, self.ordered = Caller(function, name), ordered
+    def __init__(self, function: Callable[[list[Row]], Any], name: str) -> None:
+        self._caller = Caller(function, name)
 
     def look_after(self) -> None:
         """Refuse to call the function while an earlier call has not returned; see ``Target``."""
