@@ -154,6 +154,8 @@ class Cleaning:
             interval=config.clean_interval.total_seconds(),
             broker=config.broker_address,
         )
+        self.livenesses[alias].turned()  # from now on it may wait for the database
+        signs.show_life()
         try:
             cleaner.run(wait, lambda counts: self._report(alias, counts))
         finally:

@@ -56,6 +56,7 @@ class Watch:
         """Look until told to stop."""
         while not self.stop.asked:
             self._liveness.turned()
+            signs.show_life()
             try:
                 self._show(look(self._alias))
             except (DatabaseError, InterfaceError) as error:

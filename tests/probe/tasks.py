@@ -6,6 +6,7 @@ import contextvars
 import functools
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -587,6 +588,18 @@ def wait_for_threads():
 def sleep_in_c(key):
     ran(key)
     time.sleep(5)
+
+
+@task
+def keep_the_gil(key):
+    ran(key)
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+@task
+async def keep_the_gil_of_the_loop(key):
+    await sync_to_async(ran)(key)
+    re.match(r"(a+)+$", "a" * 60 + "b")
 
 
 @task(max_attempts=1)

@@ -54,6 +54,7 @@ from django_txtasks.worker.process.orders import (
     pipe_of_parent,
     pipe_of_supervisor,
 )
+from django_txtasks.worker.process.patience import Patience
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.recycling import EXIT_CODE, RecyclePolicy
 from django_txtasks.worker.process.scaling import Limits, ProcessScaler
@@ -152,8 +153,7 @@ class Command(BaseCommand):
             last_will=listeners[1] if listeners[1:] else None,
             liveness=liveness,
         )
-        liveness.turned()  # from now on it may wait for the database
-        _say_what_nobody_declares(subscription)
+        _begin(subscription, liveness)
         exited = worker.run()
         if exited in (Exit.CUT_SHORT, Exit.STUCK):
             self._cut_short(exited)
@@ -192,8 +192,6 @@ class Command(BaseCommand):
         finite = bool(options["batch"] or options["max_tasks"])
         assignments = [one for alias in aliases for one in _workers(alias, options, parts)]
         if not (finite or options["no_cleaner"]):
-            from django_txtasks.management import cleaning  # noqa: F401 -- before the fork, to share it
-
             assignments.append(_cleaner(aliases))
         supervisor = Supervisor(
             assignments,
@@ -203,6 +201,7 @@ class Command(BaseCommand):
             parent=pipe_of_parent(),
             when_started=parts.tell,
             scalers=scalers,
+            patience=Patience.of(config, reloads=options["reload"]),
         )
         if not options["reload"]:
             _import_for_children(config, aliases, parts)
@@ -291,6 +290,8 @@ def _listen(config: Config, subscription: Subscription, inbox: HintInbox) -> tup
 
 def _cleaner(aliases: Sequence[str]) -> Assignment:
     """Return the assignment of the cleaner of all these databases."""
+    from django_txtasks.management import cleaning  # noqa: F401 -- before the fork, to share it
+
     command = [*get_child_arguments(), "--skip-checks", f"--child-role={Role.CLEANER.value}"]
     return Assignment(command, aliases, Role.CLEANER)
 
@@ -328,6 +329,13 @@ def _liveness(config: Config, file: str | None) -> Liveness:
     liveness = liveness_at(file, lambda: Liveness(config.lease, file))
     signs.vouch(liveness.state)
     return liveness
+
+
+def _begin(subscription: Subscription, liveness: Liveness) -> None:
+    """Tell the supervisor at once that the loop turns. From now on, it may wait for the database."""
+    liveness.turned()
+    signs.show_life()
+    _say_what_nobody_declares(subscription)
 
 
 def _say_what_nobody_declares(subscription: Subscription) -> None:

@@ -16,12 +16,13 @@ from django_txtasks.rules.retry import backoff
 from django_txtasks.worker.process import signs
 from django_txtasks.worker.process.forking import ForkedProcess, fork
 from django_txtasks.worker.process.orders import LOOP_END_SECONDS, PIPE
+from django_txtasks.worker.process.patience import Patience
 from django_txtasks.worker.process.pipes import Pipes
 
 HEALTHY_AFTER_SECONDS = 30.0
 """Seconds of life after which the next death of a child counts as its first."""
 FROZEN_SECONDS = LOOP_END_SECONDS + 5.0
-"""Seconds after an order to stop now after which a child is killed. A child that runs ends itself before."""
+"""Seconds after the end of the grace after which a child is killed. A child that runs ends itself before."""
 STDOUT = 1
 
 
@@ -54,6 +55,11 @@ class Assignment:
     max_tasks: int | None = None
     output: int | None = None
 
+    @property
+    def runs_tasks(self) -> bool:
+        """True if an order to stop gives the process the grace."""
+        return self.role in (Role.WORKER, Role.LOOP)
+
 
 class Forked(BaseException):
     """Raised in the new process of a fork, so that it leaves the supervisor's code. It is no failure.
@@ -84,7 +90,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._failures = 0
         self._started = 0.0
-        self._was_killed = False
+        self._why_killed, self._slow_starts = "", 0
         self._ordered, self._kill_at = b"", float("inf")
         self.pid = -1
         self._pipes: Pipes | None = None
@@ -132,7 +138,7 @@ class Child:
         pipes.close_childs_ends()
         self._pipes, self.pid = pipes, self._process.pid
         self.start_at, self.restarts, self._started = None, False, time.monotonic()
-        self._was_killed = False
+        self._why_killed = ""
         self._ordered, self._kill_at = b"", float("inf")
 
     def _spawn(self, pipes: Pipes) -> subprocess.Popen[bytes]:
@@ -145,14 +151,16 @@ class Child:
             start_new_session=True,
         )
 
-    def order(self, order: bytes) -> None:
-        """Send an order, once. A child that has ended does not need it."""
-        if self._process is not None and order != self._ordered:
+    def order(self, order: bytes, within: float = float("inf")) -> None:
+        """Send an order, once. A child that has ended does not need it.
+
+        Args:
+            within: seconds in which the child ends itself; ``FROZEN_SECONDS`` later it is killed.
+        """
+        if self._pipes is not None and order != self._ordered:
             self._ordered = order
-            if order == b"k":
-                self._kill_at = time.monotonic() + FROZEN_SECONDS
-            if self._pipes is not None:
-                self._pipes.order(order)
+            self._kill_at = min(self._kill_at, time.monotonic() + within + FROZEN_SECONDS)
+            self._pipes.order(order)
 
     def retire(self) -> None:
         """Order the process to end when its tasks have ended. A process that does not run is not started again."""
@@ -178,21 +186,26 @@ class Child:
         return b"" if self._pipes is None else self._pipes.hearing.news()
 
     def kill_if_frozen(self) -> None:
-        """Kill a process that has not ended long after the order to stop now: it is frozen."""
+        """Kill a process that has not ended long after the order to stop: it is frozen."""
         if self._process is not None and time.monotonic() >= self._kill_at:
-            os.kill(self.pid, signal.SIGKILL)
-            self._was_killed = True
+            self._kill("the process was frozen")
+
+    def kill_if_silent(self, patience: Patience) -> None:
+        """Kill a process whose loop has given no sign of life for too long."""
+        if self._pipes is None or self._why_killed:
+            return
+        hearing = self._pipes.hearing
+        if why := patience.verdict(hearing, self._slow_starts):
+            self._slow_starts = 0 if hearing.has_begun else self._slow_starts + 1
+            self._kill(why)
+
+    def _kill(self, why: str) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        self._why_killed = why
 
     def end_in_words(self, code: int) -> str:
         """Return an exit code for people, such as ``signal 15 (SIGTERM)``."""
-        if code >= 0:
-            return f"exit code {code}"
-        if -code == signal.SIGKILL:
-            kernel = "the kernel sends it when memory runs out"
-            own = "the supervisor sent it, because the process was frozen"
-            return f"signal 9 (SIGKILL: {own if self._was_killed else kernel})"
-        names = {one.value: f" ({one.name})" for one in signal.Signals}
-        return f"signal {-code}{names.get(-code, '')}"
+        return _in_words(code, self._why_killed)
 
     def start_later(self, how: str) -> None:
         """Start again after a pause, which grows while the child dies young."""
@@ -203,3 +216,14 @@ class Child:
         signals.child_died.emit(
             role=self.role, pid=self.pid, status=how, delay=pause.total_seconds()
         )
+
+
+def _in_words(code: int, why_killed: str) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    if -code == signal.SIGKILL:
+        kernel = "the kernel sends it when memory runs out"
+        own = f"the supervisor sent it, because {why_killed}"
+        return f"signal 9 (SIGKILL: {own if why_killed else kernel})"
+    names = {one.value: f" ({one.name})" for one in signal.Signals}
+    return f"signal {-code}{names.get(-code, '')}"

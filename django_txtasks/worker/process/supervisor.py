@@ -19,6 +19,7 @@ from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.child import Assignment, Child, Role
 from django_txtasks.worker.process.forking import can_fork
 from django_txtasks.worker.process.orders import has_ended
+from django_txtasks.worker.process.patience import NO_LIMITS, Patience
 from django_txtasks.worker.process.recycling import EXIT_CODE
 from django_txtasks.worker.process.scaling import ProcessScaler
 from django_txtasks.worker.process.shutdown import Shutdown
@@ -42,6 +43,7 @@ class Supervisor:
         parent: a pipe whose end is a request to stop; None = no such pipe.
         when_started: called once, when each child was started; it may log, so it may start threads.
         scalers: change the number of workers by the load; one for each database, or none.
+        patience: the times after which a child that does nothing is killed.
     """
 
     def __init__(
@@ -54,9 +56,10 @@ class Supervisor:
         parent: int | None = None,
         when_started: Callable[[], None] | None = None,
         scalers: Sequence[ProcessScaler] = (),
+        patience: Patience = NO_LIMITS,
     ) -> None:
         self.finite, self._parent, self._when_started = finite, parent, when_started
-        self._scalers = scalers
+        self._scalers, self._patience = scalers, patience
         watchers = [one.watcher for one in scalers]
         self.children = [Child(assignment) for assignment in [*assignments, *watchers]]
         self._may_fork = may_fork and not reload
@@ -80,7 +83,7 @@ class Supervisor:
                 self._pass_on_stop()
             else:
                 self._scale()
-            self._hear()
+            self._watch()
             before = [child.pid for child in self.children]
             for child in self.children:
                 self._look_after(child)
@@ -98,12 +101,14 @@ class Supervisor:
             self._wake_up.wait(ROUND_SECONDS)
         return int(self._failed)
 
-    def _hear(self) -> None:
-        """Read the signs of life of all children."""
+    def _watch(self) -> None:
+        """Read the signs of life of all children. Kill each child that is silent or does not end."""
         now = time.monotonic()
         seconds, self._heard_at = min(now - self._heard_at, LONGEST_ROUND_SECONDS), now
         for child in self.children:
             child.hear(seconds)
+            child.kill_if_silent(self._patience)
+            child.kill_if_frozen()
 
     def _scale(self) -> None:
         self.children = [one for one in self.children if not (one.is_retiring and one.has_ended)]
@@ -123,8 +128,13 @@ class Supervisor:
         if is_rescued and all(child.has_ended for child in told):
             told = self.children
         for child in told:
-            child.order(b"k" if self.stop.now else b"s")
-            child.kill_if_frozen()
+            self._stop(child)
+
+    def _stop(self, child: Child) -> None:
+        """Order a child to stop, or to stop now."""
+        now = self.stop.now
+        grace = self._patience.grace if child.assignment.runs_tasks and not now else 0.0
+        child.order(b"k" if now else b"s", grace)
 
     def _look_after(self, child: Child) -> None:
         code = child.ended()
@@ -167,7 +177,7 @@ class Supervisor:
             signals.reloading.emit(path=changed[0])
             for child in self.children:
                 child.restarts = not child.is_retiring
-                child.order(b"s")
+                self._stop(child)
 
 
 def _is_failure(code: int | None) -> TypeGuard[int]:
