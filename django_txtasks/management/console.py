@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import signal
 import sys
 import threading
@@ -25,6 +24,7 @@ from django_txtasks.models import Task
 from django_txtasks.signals import logs
 from django_txtasks.signals.tracebacks import printable
 from django_txtasks.wording import in_english
+from django_txtasks.worker.process.remains import exit_now
 
 CHECKS = ["txtasks"]
 """The checks that a long-running command makes at its start. The project's other checks are left to ``check``:
@@ -262,7 +262,7 @@ def end_process(code: int, *, seconds: float | None = None) -> NoReturn:
     thread = threading.Thread(target=_last_words, name="txtasks-last-words", daemon=True)
     thread.start()
     thread.join(signals.FLUSH_SECONDS + LAST_WORDS_SECONDS if seconds is None else seconds)
-    os._exit(code)
+    exit_now(code)
 
 
 def _last_words() -> None:

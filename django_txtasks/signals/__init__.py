@@ -785,6 +785,12 @@ child_died_at_stop = LogSignal(
     "cleaner recovers them.",
     "role", "pid", "status",
 )  # fmt: skip
+programs_left = LogSignal(
+    logging.INFO,
+    "Supervisor: %s process %s has ended and has left running processes behind (%d). They get SIGTERM, and "
+    "SIGKILL 2 s later. A program that is to stay must be started in a session of its own.",
+    "role", "pid", "count",
+)  # fmt: skip
 probe_unanswered = LogSignal(
     logging.WARNING,
     "The probe port has refused a request of %s, because no thread could be started: %s. Raise the limit of "

@@ -18,6 +18,7 @@ from django_txtasks.worker.process.forking import ForkedProcess, fork
 from django_txtasks.worker.process.orders import LOOP_END_SECONDS, PIPE
 from django_txtasks.worker.process.patience import Patience
 from django_txtasks.worker.process.pipes import Pipes
+from django_txtasks.worker.process.remains import Remains, exit_code
 
 HEALTHY_AFTER_SECONDS = 30.0
 """Seconds of life after which the next death of a child counts as its first."""
@@ -81,12 +82,14 @@ class Child:
         start_at: time of its next start, by ``time.monotonic()``; None = it runs, or has done its work.
         restarts: True = start it again after each end.
         is_retiring: True = it ends when its tasks have ended, and is not started again.
+        remains: what its processes have left; the supervisor takes it.
     """
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.start_at: float | None = 0.0
         self.restarts = self.is_retiring = False
+        self.remains: list[Remains] = []
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._failures = 0
         self._started = 0.0
@@ -168,11 +171,15 @@ class Child:
         self.order(b"r")
 
     def ended(self) -> int | None:
-        """Return the exit code of an ended process, once; None = it runs, or was not started."""
-        if self._process is None or (code := self._process.poll()) is None:
+        """Return the exit code of an ended process, once; None = it runs, or was not started.
+
+        The programs that it has left get SIGTERM.
+        """
+        if self._process is None or (code := exit_code(self._process)) is None:
             return None
         if self._pipes is not None:
             self._pipes.close_supervisors_ends()
+        self.remains.append(Remains(self._process))
         self._process = self._pipes = None
         return code
 

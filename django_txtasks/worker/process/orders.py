@@ -18,6 +18,7 @@ from io import FileIO
 
 from django_txtasks import signals
 from django_txtasks.worker.process import signs
+from django_txtasks.worker.process.remains import exit_now, supervisor_is_gone
 from django_txtasks.worker.process.shutdown import Shutdown
 
 PIPE = "TXTASKS_SUPERVISOR_FD"
@@ -79,6 +80,8 @@ def _listen(pipe: int, stop: Shutdown) -> None:
             if order == b"r":
                 stop.retire("fewer processes are enough")
                 continue
+            if not order:
+                supervisor_is_gone()
             if not stop.is_urgent:  # a signal may have come first
                 stop.request(why="its supervisor says so" if order else "its supervisor is gone")
             if not will_end:
@@ -103,6 +106,6 @@ def end_soon(code: int, seconds: float = 0.0) -> None:
     def end() -> None:
         time.sleep(max(0, seconds) + LOOP_END_SECONDS)
         signals.flush(LAST_WORDS_SECONDS)
-        os._exit(code)
+        exit_now(code)
 
     threading.Thread(target=end, name="txtasks-end", daemon=True).start()

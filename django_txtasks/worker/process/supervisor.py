@@ -1,7 +1,8 @@
 """Starts the processes of ``runworkers``, replaces dead ones, and passes stop requests on.
 
-Orders go through a pipe to each child: see ``orders``. Children are in process groups of their own, so that Ctrl-C
-reaches them once. The supervisor holds no connection and runs no task, so that it can fork: see ``forking``.
+Orders go through a pipe to each child: see ``orders``. Each child leads a session of its own, so that Ctrl-C
+reaches it once, and so that the programs of its tasks can be ended after it: see ``remains``. The supervisor
+holds no connection and runs no task, so that it can fork: see ``forking``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from django_txtasks.worker.process.forking import can_fork
 from django_txtasks.worker.process.orders import has_ended
 from django_txtasks.worker.process.patience import NO_LIMITS, Patience
 from django_txtasks.worker.process.recycling import EXIT_CODE
+from django_txtasks.worker.process.remains import Remains
 from django_txtasks.worker.process.scaling import ProcessScaler
 from django_txtasks.worker.process.shutdown import Shutdown
 
@@ -67,6 +69,7 @@ class Supervisor:
         self.stop = Shutdown(float("inf"), self._wake_up.wake)
         self._files = _modified() if reload else None
         self._failed = self._stopping = False
+        self._remains: list[Remains] = []
         self._rescue_end = float("-inf")
         self._heard_at = time.monotonic()
 
@@ -76,7 +79,7 @@ class Supervisor:
         Raises:
             Forked: in each new process that is a copy of this one.
         """
-        while not all(child.has_ended for child in self.children):
+        while self._remains or not all(child.has_ended for child in self.children):
             if self._parent is not None and not self.stop.asked and has_ended(self._parent):
                 self.stop.request()
             if self.stop.asked:
@@ -91,6 +94,7 @@ class Supervisor:
             for child in self.children:
                 if child.running and child.pid not in before:
                     signals.child_started.emit(role=child.role, pid=child.pid)
+            self._end_programs()
             for scaler in self._scalers:
                 scaler.tell()
             if self._when_started is not None:
@@ -160,6 +164,16 @@ class Supervisor:
             child.start(by_fork=self._may_fork and can_fork(), siblings=self.children)
         except OSError as error:  # no memory or no process left: start the other children
             child.start_later(repr(error))
+
+    def _end_programs(self) -> None:
+        """Go on ending what ended children have left. Their replacements do not wait for it."""
+        for child in self.children:
+            for one in child.remains:
+                if one.count:
+                    signals.programs_left.emit(role=child.role, pid=one.pid, count=one.count)
+            self._remains += child.remains
+            child.remains = []
+        self._remains = [one for one in self._remains if not one.are_gone()]
 
     def _tell_of_end(self, child: Child, code: int) -> None:
         signals.child_died_at_stop.emit(

@@ -1,0 +1,52 @@
+"""Task functions that start programs, and leave them."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from django_txtasks import TaskContext, task
+
+BEGUN = 'echo $$ > "$0.new"; mv "$0.new" "$0"; '
+"""Writes the program's id into the file that is its name, all at once."""
+STAYS = f"{BEGUN}exec sleep 600"
+STUBBORN = f"trap '' TERM; {BEGUN}while :; do sleep 1; done"
+DOUBLE_FORK = 'sh -c "$1" "$0" & exit'
+NAMES = {"plain", "stubborn", "grandchild", "own_group", "fork"}
+"""The programs that end with their process; beside them is ``own_session``."""
+
+
+def start_all(directory: Path) -> None:
+    """Start one program of each kind. Each writes its process id into a file of its name."""
+    files = {name: str(directory / name) for name in (*NAMES, "own_session")}
+    subprocess.Popen(["sh", "-c", STAYS, files["plain"]])
+    subprocess.Popen(["sh", "-c", STUBBORN, files["stubborn"]])
+    subprocess.run(["sh", "-c", DOUBLE_FORK, files["grandchild"], STAYS], check=True)
+    subprocess.Popen(["sh", "-c", STAYS, files["own_session"]], start_new_session=True)
+    os.posix_spawn("/bin/sh", ["sh", "-c", STAYS, files["own_group"]], os.environ, setpgroup=0)
+    multiprocessing.get_context("fork").Process(target=_fork, args=[files["fork"]]).start()
+
+
+def _fork(file: str) -> None:
+    """Stay, with the handlers of signals and the sockets of the worker."""
+    Path(f"{file}.new").write_text(f"{os.getpid()}\n")
+    Path(f"{file}.new").rename(file)
+    while True:
+        time.sleep(600)
+
+
+@task(idempotent=True, takes_context=True, max_crashes=10)
+def start_programs(ctx: TaskContext, directory, seconds):
+    """Start programs in the first attempt, and wait for another one."""
+    if ctx.attempt == 1:
+        start_all(Path(directory))
+        subprocess.run([sys.executable, "-c", f"import time; time.sleep({seconds})"], check=True)
+
+
+@task(idempotent=True, takes_context=True, max_crashes=10)
+async def start_programs_async(ctx: TaskContext, directory):
+    if ctx.attempt == 1:
+        start_all(Path(directory))
+        time.sleep(600)
