@@ -19,6 +19,7 @@ from django.utils.autoreload import DJANGO_AUTORELOAD_ENV, get_child_arguments
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.forks import register_at_fork
+from django_txtasks.worker.process import descriptors
 from django_txtasks.worker.process.orders import PARENT_PIPE, PIPE
 
 __all__ = ["Workers", "start_workers"]
@@ -57,6 +58,7 @@ class Workers:
             process.wait()
 
     def _start(self) -> None:
+        descriptors.open_closed_ones()
         reader, self._pipe = os.pipe()
         env = {**os.environ, PARENT_PIPE: str(reader)}
         env.pop(DJANGO_AUTORELOAD_ENV, None)

@@ -24,6 +24,7 @@ from django_txtasks.models import Task
 from django_txtasks.signals import logs
 from django_txtasks.signals.tracebacks import printable
 from django_txtasks.wording import in_english
+from django_txtasks.worker.process import descriptors
 from django_txtasks.worker.process.remains import exit_now
 
 CHECKS = ["txtasks"]
@@ -41,7 +42,15 @@ UNREACHABLE = 2
 LEVELS = {0: logging.WARNING, 1: logging.INFO}
 
 
-class PrintingCommand(BaseCommand):
+class OwnCommand(BaseCommand):
+    """A command of the package. Its standard input and output may be closed."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        descriptors.open_closed_ones()  # before the first pipe or connection
+        super().__init__(*args, **kwargs)
+
+
+class PrintingCommand(OwnCommand):
     """A command that prints text from the database, in English."""
 
     def execute(self, *args: Any, **options: Any) -> Any:
@@ -98,7 +107,7 @@ class DatabaseCommand(PrintingCommand):
         raise NotImplementedError
 
 
-class LoopCommand(BaseCommand):
+class LoopCommand(OwnCommand):
     """A command that runs until it is told to stop, and logs in the background."""
 
     requires_system_checks = CHECKS

@@ -171,6 +171,7 @@ class Worker:
                 self._recycle_for(reason(self.workload.count, self.writer.reconciliation.seconds))
             self._wait()
             self._collect()
+        self._tell_of_stop()
         self.turns.record_all()
         self.slots.close()
         self.turns.look_at_batches()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import Error, connections
 from django.utils.autoreload import get_child_arguments
 
@@ -27,6 +27,7 @@ from django_txtasks.management.async_tasks import (
 )
 from django_txtasks.management.console import (
     CHECKS,
+    OwnCommand,
     database_option,
     end_process,
     log_json_option,
@@ -68,7 +69,7 @@ LAST_LINES_SECONDS = 0.5
 """Longest time for the last log lines and hints after tasks were given back; these may already run elsewhere."""
 
 
-class Command(BaseCommand):
+class Command(OwnCommand):
     """Keeps workers and a cleaner running.
 
     Exit codes: 0 stopped as told; 1 tasks were cut short, or the command could not start.

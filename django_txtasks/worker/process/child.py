@@ -93,7 +93,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._failures = 0
         self._started = 0.0
-        self._why_killed, self._slow_starts = "", 0
+        self._why_killed, self._slow_starts, self._has_begun = "", 0, False
         self._ordered, self._kill_at = b"", float("inf")
         self.pid = -1
         self._pipes: Pipes | None = None
@@ -178,6 +178,8 @@ class Child:
         if self._process is None or (code := exit_code(self._process)) is None:
             return None
         if self._pipes is not None:
+            self.hear(0.0)
+            self._has_begun = self._pipes.hearing.has_begun
             self._pipes.close_supervisors_ends()
         self.remains.append(Remains(self._process))
         self._process = self._pipes = None
@@ -220,6 +222,8 @@ class Child:
         self._failures = self._failures + 1 if young else 1
         pause = backoff(self._failures, base=timedelta(seconds=0.2), ceiling=timedelta(seconds=30))
         self.start_at = time.monotonic() + pause.total_seconds()
+        if not (self._has_begun or self._why_killed):
+            how += ", before it had begun its work"
         signals.child_died.emit(
             role=self.role, pid=self.pid, status=how, delay=pause.total_seconds()
         )

@@ -74,10 +74,16 @@ def fork() -> ForkedProcess | None:
     if pid := os.fork():
         return ForkedProcess(pid)
     os.setsid()
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    _read_nothing()
     return None
+
+
+def _read_nothing() -> None:
+    """Replace standard input. If it was closed at the start, another file may have its number."""
+    if sys.__stdin__ is not None:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
 
 
 def _is_connection(number: str) -> bool:
