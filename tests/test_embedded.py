@@ -286,3 +286,17 @@ def test_workers_end_with_runserver_without_its_reloader(runserver):
     process.terminate()
     process.wait(60)
     none_is_there()
+
+
+def test_a_frozen_supervisor_keeps_no_server_from_ending(monkeypatch, processes, txtasks):
+    txtasks(grace=0)
+    monkeypatch.setattr(embedded, "END_SECONDS", 0.1)
+    for name, value in processes._environment().items():
+        monkeypatch.setenv(name, value)
+    workers = embedded.start_workers(program=[sys.executable, "-m", "django"])
+    one_is_there()
+    (supervisor,) = workers._processes
+    supervisor.send_signal(signal.SIGSTOP)
+    workers.stop()
+    assert supervisor.returncode == -signal.SIGKILL
+    none_is_there()

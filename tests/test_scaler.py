@@ -15,6 +15,7 @@ from django_txtasks.management.processes import limits_of
 from django_txtasks.models import Status, Worker
 from django_txtasks.rules import scaling as rules
 from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.process import patience
 from django_txtasks.worker.process.child import Assignment, Role
 from django_txtasks.worker.process.orders import obey
 from django_txtasks.worker.process.scaling import Limits, ProcessScaler
@@ -166,12 +167,33 @@ def test_processes_start_by_the_load_up_to_the_most(stage):
     one = stage()
     assert one.look(5.0, 40, {}) == 1  # the first is not at work yet
     assert one.look(5.0, 40, one.idle(), queue="of others") == 1
-    assert one.look(5.0, 40, one.idle()) == 2
-    assert one.look(5.0, 40, dict.fromkeys(list(one.pids)[:1], 0)) == 2
+    first = one.idle()
+    assert one.look(5.0, 40, first) == 2
+    assert one.look(5.0, 40, first) == 2  # the second one is not at work yet
     assert one.look(5.0, 40, one.idle()) == 4
     assert one.look(20.0, 400, one.idle()) == 4
     one.turn()  # without a look
     assert len(one.pids) == 4
+
+
+@pytest.mark.once
+def test_a_process_that_was_at_work_and_is_frozen_keeps_no_other_from_starting(stage):
+    one = stage()
+    first = one.idle()
+    assert one.look(0.0, 0, first) == 1
+    assert one.look(5.0, 40, {}) == 2  # the cleaner has declared the first one lost
+    assert one.look(5.0, 40, {}) == 2  # the second one is not at work yet
+    assert one.look(5.0, 40, dict.fromkeys(one.pids - {*first}, 0)) == 4
+
+
+@pytest.mark.once
+def test_a_process_that_hangs_before_its_work_keeps_others_from_starting_for_a_minute(
+    stage, monkeypatch
+):
+    one = stage()
+    assert one.look(5.0, 40, {}) == 1
+    monkeypatch.setattr(patience, "START_SECONDS", 0.0)
+    assert one.look(5.0, 40, {}) == 2
 
 
 @pytest.mark.once

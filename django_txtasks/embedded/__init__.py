@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import warnings
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -23,6 +24,9 @@ from django_txtasks.worker.process import descriptors
 from django_txtasks.worker.process.orders import PARENT_PIPE, PIPE
 
 __all__ = ["Workers", "start_workers"]
+
+END_SECONDS = 45.0
+"""Seconds for a supervisor to kill frozen workers, recover their tasks and end its cleaner."""
 
 _all: list[Workers] = []
 """The workers of this process, also those whose caller keeps no reference."""
@@ -52,10 +56,18 @@ class Workers:
         self._start()
 
     def stop(self) -> None:
-        """Take no more tasks, wait for the running ones for at most ``grace``, and return when all has ended."""
+        """Take no more tasks, wait for the running ones for at most ``grace``, and return when all has ended.
+
+        A supervisor that does not end, because it is frozen, is killed ``END_SECONDS`` after ``grace``.
+        """
         self._let_go()
+        end = time.monotonic() + get_config().grace.total_seconds() + END_SECONDS
         for process in self._processes:
-            process.wait()
+            try:
+                process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def _start(self) -> None:
         descriptors.open_closed_ones()

@@ -15,7 +15,7 @@ _STREAMS = {"stdin": "r", "stdout": "w", "stderr": "w"}
 def open_closed_ones() -> None:
     """Open each of the descriptors 0, 1 and 2 that is closed, and each stream of Python that is absent.
 
-    They read nothing, and lose what is written to them.
+    A read finds their end, and written text is lost.
     """
     for number, (stream, mode) in enumerate(_STREAMS.items()):
         if not _is_open(number):

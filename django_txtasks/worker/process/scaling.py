@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from django_txtasks import signals
 from django_txtasks.lifecycle.workers import host_name
 from django_txtasks.load.records import Look, WorkerLoad, parse
 from django_txtasks.rules.scaling import Load, Own, ScalingRule
+from django_txtasks.worker.process import patience
 from django_txtasks.worker.process.child import Assignment, Child
 
 MOST_BYTES = 1_000_000
@@ -34,6 +36,26 @@ class Limits(NamedTuple):
     least: int
     most: int
     within: float = 30.0
+
+
+class _Starts:
+    """The processes that start: not at work yet, for ``START_SECONDS`` at most, and never after their work."""
+
+    def __init__(self) -> None:
+        self._worked: WeakKeyDictionary[Child, int] = (
+            WeakKeyDictionary()
+        )  # its last process at work
+        self._since: WeakKeyDictionary[Child, float] = WeakKeyDictionary()
+
+    def note(self, child: Child, at_work: Container[int], now: float) -> bool:
+        """Return True if the child is starting."""
+        if child.running and child.pid in at_work:
+            self._worked[child] = child.pid
+            self._since.pop(child, None)
+            return False
+        if child.running and self._worked.get(child) == child.pid:
+            return False  # it is frozen
+        return now < self._since.setdefault(child, now) + patience.START_SECONDS
 
 
 class ProcessScaler:
@@ -60,6 +82,7 @@ class ProcessScaler:
         os.set_blocking(self._pipe, False)
         self.watcher = replace(watcher, output=output)
         self._rest = b""
+        self._starts = _Starts()
         self._news: list[tuple[signals.LogSignal, dict[str, Any]]] = []
 
     def scale(self, children: list[Child]) -> None:
@@ -71,9 +94,10 @@ class ProcessScaler:
         staying = [one for one in own if not one.is_retiring]
         at_work = {one.pid: one for one in look.workers if one.host == self._host}
         load = self._load(look, [one for one in own if one.is_retiring])
-        is_starting = any(not one.running or one.pid not in at_work for one in staying)
-        known = Own(len(staying), len(own) - len(staying), is_starting)
-        change = self._rule.change(time.monotonic(), load, known)
+        now = time.monotonic()
+        starting = [self._starts.note(one, at_work, now) for one in staying]
+        known = Own(len(staying), len(own) - len(staying), any(starting))
+        change = self._rule.change(now, load, known)
         facts: dict[str, Any] = {
             "database": look.database,
             "oldest": load.oldest,
