@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 from django_txtasks.conf import Config
+from django_txtasks.worker.process.probes import TURN_TIMEOUT
 from django_txtasks.worker.process.signs import Hearing
 
 START_SECONDS = 60.0
@@ -49,7 +50,7 @@ class Patience(NamedTuple):
         if silent < self.silence:
             return ""
         if hearing.hangs:
-            return f"its loop had hung for more than {silent:.0f} s"
+            return f"its loop had hung for {silent + TURN_TIMEOUT.total_seconds():.0f} s or more"
         return (
             f"it had given no sign of life for {silent:.0f} s: it was stopped, or a C call such as a regular "
             "expression kept the GIL"
