@@ -1848,6 +1848,8 @@ MUTANTS = [
     Mutant("a process without its supervisor ends its programs", "worker/process/orders.py",
            {"                supervisor_is_gone()\n": "                pass\n"},
            "test_remains.py::test_programs_end_after_their_process"),
+    Mutant("process 1 collects orphans", "worker/process/orphans.py",
+           {"os.waitpid(-1, os.WNOHANG)": "os.waitpid(child, os.WNOHANG)"}, "test_orphans.py"),
     Mutant("a process killed just before a stop is no failed stop", "worker/process/supervisor.py",
            {"if _is_failure(code := child.ended()):": "if False and _is_failure(code := child.ended()):"},
            "test_crash.py::test_a_process_killed_just_before_a_stop_is_told_and_changes_no_exit_code"),

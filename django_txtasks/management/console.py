@@ -25,6 +25,7 @@ from django_txtasks.signals import logs
 from django_txtasks.signals.tracebacks import printable
 from django_txtasks.wording import in_english
 from django_txtasks.worker.process import descriptors
+from django_txtasks.worker.process.orphans import work_in_a_child
 from django_txtasks.worker.process.remains import exit_now
 
 CHECKS = ["txtasks"]
@@ -114,6 +115,7 @@ class LoopCommand(OwnCommand):
     _called_from_command_line: bool  # Django sets it
 
     def handle(self, *args: Any, **options: Any) -> None:
+        work_in_a_child(owns_process=self._called_from_command_line)
         show_log(options["verbosity"], as_json=options["log_json"])
         with signals_in_background(own_process=self._called_from_command_line):
             self.run(options)

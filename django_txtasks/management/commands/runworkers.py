@@ -55,6 +55,7 @@ from django_txtasks.worker.process.orders import (
     pipe_of_parent,
     pipe_of_supervisor,
 )
+from django_txtasks.worker.process.orphans import work_in_a_child
 from django_txtasks.worker.process.patience import Patience
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.recycling import EXIT_CODE, RecyclePolicy
@@ -73,7 +74,6 @@ class Command(OwnCommand):
     """Keeps workers and a cleaner running.
 
     Exit codes: 0 stopped as told; 1 tasks were cut short, or the command could not start.
-
     A child process that is recycled ends with 75; its supervisor does not.
     """
 
@@ -91,6 +91,7 @@ class Command(OwnCommand):
         log_json_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        work_in_a_child(owns_process=self._called_from_command_line)
         config = get_config()
         show_log(options["verbosity"], as_json=options["log_json"])
         queues = _queues(config, options["queue"], options["exclude_queue"])
