@@ -5,13 +5,14 @@ import os
 import signal
 import time
 from datetime import timedelta
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import helpers
 import pytest
 from django.conf import settings as django_settings
 from django.db import connection, transaction
-from probe import many, tasks
+from probe import many, programs, tasks
 from probe.models import Run
 from proxy import Proxy
 
@@ -27,6 +28,8 @@ on_server = pytest.mark.skipif(
     "sqlite3" in django_settings.DATABASES["default"]["ENGINE"],
     reason="SQLite is a file: there is no connection that could be cut and no clock but the worker's",
 )
+
+KILLED = "signal 9 (SIGKILL: sent by the kernel because memory ran out, by a person or by a service manager)"
 
 
 @pytest.fixture
@@ -202,14 +205,14 @@ def test_a_frozen_child_is_killed_after_the_second_request_to_stop(monkeypatch, 
 @pytest.mark.once
 def test_a_process_killed_just_before_a_stop_is_told_and_changes_no_exit_code(tmp_path, caplog):
     assert supervised(tmp_path, "exec sleep 60", kill_and_see_it_dead) == 0
-    assert "ended with signal 9 (SIGKILL: the kernel sends it when memory runs out)" in caplog.text
+    assert f"ended with {KILLED}" in caplog.text
 
 
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("end", "said"),
     [
-        ("kill -9 $$", "signal 9 (SIGKILL: the kernel sends it when memory runs out)"),
+        ("kill -9 $$", KILLED),
         ("exit 3", "exit code 3"),
     ],
     ids=["killed", "failed"],
@@ -337,6 +340,16 @@ def test_reload_restarts_workers_when_code_changes(processes, workers, tmp_path)
     future = time.time() + 10
     os.utime(module, (future, future))
     helpers.wait_until(lambda: Worker.objects.exclude(pid=first).exists())
+
+
+@pytest.mark.usefixtures("broker")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linux alone lists descriptors")
+def test_programs_inherit_no_session_or_connection_of_their_worker(workers, tmp_path):
+    """Otherwise the worker would seem to live as long as its programs."""
+    workers("--threads=2")
+    file = tmp_path / "inherited"
+    programs.tell_inherited.enqueue(str(file))
+    assert helpers.wait_until(lambda: file.exists() and file.read_text()) == "[]\n"
 
 
 @pytest.mark.once

@@ -81,7 +81,7 @@ def test_programs_end_after_their_process(end, processes, quick, tmp_path):
 def test_programs_end_after_a_process_that_was_recycled(processes, quick, tmp_path):
     command = processes.start("runworkers", "--threads=4", "--max-tasks-per-process=1")
     handle = programs.start_programs.enqueue(str(tmp_path), 0)
-    helpers.finished(handle.id)
+    helpers.wait_until(lambda: helpers.finished(handle.id))
     end_of_all(started(tmp_path))
     assert "has left running processes behind" in processes.log_of(command)
 
@@ -91,6 +91,19 @@ def test_programs_end_after_the_process_of_the_event_loop(processes, quick, tmp_
     programs.start_programs_async.enqueue(str(tmp_path))
     pids = started(tmp_path)
     os.kill(Worker.objects.get().pid, signal.SIGKILL)
+    end_of_all(pids)
+
+
+def test_the_fork_of_a_task_does_not_hide_the_end_of_its_worker(
+    processes, quick, txtasks, tmp_path
+):
+    """It keeps the worker's session and its connection to RabbitMQ open as long as it lives."""
+    txtasks(lease=600)
+    processes.start("runworkers", "--threads=4", with_cleaner=True)
+    handle = programs.start_programs.enqueue(str(tmp_path), 600)
+    pids = started(tmp_path)
+    os.kill(Worker.objects.get().pid, signal.SIGKILL)
+    assert helpers.wait_until(lambda: helpers.finished(handle.id)).attempt == 2
     end_of_all(pids)
 
 

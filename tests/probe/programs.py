@@ -1,5 +1,6 @@
 """Task functions that start programs, and leave them."""
 
+import contextlib
 import multiprocessing
 import os
 import subprocess
@@ -14,6 +15,8 @@ BEGUN = 'echo $$ > "$0.new"; mv "$0.new" "$0"; '
 STAYS = f"{BEGUN}exec sleep 600"
 STUBBORN = f"trap '' TERM; {BEGUN}while :; do sleep 1; done"
 DOUBLE_FORK = 'sh -c "$1" "$0" & exit'
+LAST_STANDARD = 2
+"""Number of standard error."""
 NAMES = {"plain", "stubborn", "grandchild", "own_group", "fork"}
 """The programs that end with their process; beside them is ``own_session``."""
 
@@ -67,3 +70,14 @@ def take(rows):
     """Take rows as a target of ``rundrain``; start a program for each."""
     for row in rows:
         write_exit_code(*row.args)
+
+
+@task
+def tell_inherited(file):
+    """Write what a program would inherit that is started without ``close_fds``, as by ``os.system``."""
+    found = []
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):  # that of the listing
+            if number > LAST_STANDARD and os.get_inheritable(number):
+                found.append(os.readlink(f"/proc/self/fd/{number}"))
+    Path(file).write_text(f"{found}\n")

@@ -233,8 +233,8 @@ def _in_words(code: int, why_killed: str) -> str:
     if code >= 0:
         return f"exit code {code}"
     if -code == signal.SIGKILL:
-        kernel = "the kernel sends it when memory runs out"
+        other = "sent by the kernel because memory ran out, by a person or by a service manager"
         own = f"the supervisor sent it, because {why_killed}"
-        return f"signal 9 (SIGKILL: {own if why_killed else kernel})"
+        return f"signal 9 (SIGKILL: {own if why_killed else other})"
     names = {one.value: f" ({one.name})" for one in signal.Signals}
     return f"signal {-code}{names.get(-code, '')}"
