@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import time
 from datetime import timedelta
@@ -166,6 +167,23 @@ def test_a_start_that_fails_is_tried_again(tmp_path):
         program.write_text("#!/bin/sh\nexit 0\n")
         program.chmod(0o700)
     assert codes == [0]
+
+
+@pytest.mark.once
+def test_only_a_child_that_dies_young_waits_longer_each_time(caplog):
+    """One that has worked is no crash loop at start, and its tasks wait for the next one."""
+    supervisor = Supervisor([Assignment(["sleep", "600"])], finite=False)
+    (child,) = supervisor.children
+    with helpers.second_session(supervisor.run):
+        for age in (7, 7, 7, 0, 0, 0):
+            pid = helpers.wait_until(lambda: child.running and child.pid)
+            child._started = time.monotonic() - age
+            os.kill(pid, signal.SIGKILL)
+            helpers.wait_until(lambda pid=pid: child.running and child.pid != pid)
+        supervisor.stop.request()
+        os.kill(child.pid, signal.SIGTERM)  # it hears no orders
+    pauses = [float(one) for one in re.findall(r"a new one starts in (\S+) s", caplog.text)]
+    assert max(pauses[:3]) <= 0.2 < pauses[-1]
 
 
 def supervised(tmp_path, script, act):

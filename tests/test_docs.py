@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import configparser
 import dataclasses
 import importlib.util
 import itertools
@@ -845,6 +846,26 @@ def test_what_is_deployed_starts_commands_with_options_that_they_have(path):
         app = get_commands()[command]
         parser = load_command_class(app, command).create_parser("manage.py", command)
         parser.parse_args(arguments.replace(",", " ").split())
+
+
+def test_systemd_starts_workers_again_as_long_as_tables_are_missing():
+    """Five starts in 10 s are systemd's own limit, after which it gives up."""
+    file = "deploy/systemd/txtasks-workers.service"
+    unit = configparser.ConfigParser()
+    unit.read(ROOT / file)
+    assert unit["Unit"]["StartLimitIntervalSec"] == "0"
+    assert (unit["Service"]["Restart"], unit["Service"]["RestartSec"]) == ("always", "5")
+    page = (ROOT / "docs/how-to/deployment.md").read_text()
+    assert f"```{{literalinclude}} ../../{file}\n" in page  # no copy, which could differ
+
+
+@pytest.mark.parametrize("service", ["web", "workers"])
+def test_the_services_of_compose_wait_for_the_tables(service):
+    text = (ROOT / "deploy/compose/compose.yaml").read_text()
+    waits = re.search(r"^x-after-migrate: &after-migrate\n((?:  .+\n)+)", text, re.MULTILINE)
+    assert waits and "migrate: {condition: service_completed_successfully}" in waits[1]
+    block = re.search(rf"^  {service}:\n((?:    .+\n)+)", text, re.MULTILINE)
+    assert block and "    depends_on: *after-migrate\n" in block[1]
 
 
 def test_everything_to_deploy_is_tested():

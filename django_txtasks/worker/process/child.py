@@ -20,8 +20,10 @@ from django_txtasks.worker.process.patience import Patience
 from django_txtasks.worker.process.pipes import Pipes
 from django_txtasks.worker.process.remains import Remains, exit_code
 
-HEALTHY_AFTER_SECONDS = 30.0
-"""Seconds of life after which the next death of a child counts as its first."""
+HEALTHY_AFTER_SECONDS = 5.0
+"""Seconds of life after which the death of a child counts as its first: it has worked, and starts again soon. So
+whatever kills it starts it at most once in this time; the pauses of a child that dies sooner grow.
+"""
 FROZEN_SECONDS = LOOP_END_SECONDS + 5.0
 """Seconds after the end of the grace after which a child is killed. A child that runs ends itself before."""
 STDOUT = 1
