@@ -343,6 +343,13 @@ class Task(TaskColumns):
                 name="txtasks_in_batch",
                 condition=Q(batch__isnull=False) & ~Q(status=Status.CLAIMED),
             ),
+            # Rows whose next attempt is the last allowed one after a crash. On MariaDB and MySQL it consists of a
+            # computed column, see migration 0006.
+            models.Index(
+                fields=["run_after"],
+                name="txtasks_last_chance",
+                condition=Q(status=Status.PENDING, crashes__gt=0, crashes__gte=F("max_crashes") - 1),
+            ),
         )  # fmt: skip
 
     @property

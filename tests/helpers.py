@@ -464,17 +464,18 @@ def subscription(*queues: str, names: Sequence[str] | None = None, kind: str = "
     """Return a worker's subscription to these queues, or to "default", and to all declared names by default.
 
     Args:
-        kind: "every", or a kind of ``runworkers --async-tasks``: "threads", "loop" or "loop alone".
+        kind: "every", or a kind of ``runworkers``: "beside", "loop" or "alone"; "threads" is "beside" for sync
+            functions only.
     """
     from django_txtasks.declarations import registry
     from django_txtasks.lifecycle.turn import Kind, Subscription
 
     declared, queues = registry.names() if names is None else names, queues or ("default",)
     asyncs = tuple(name for name in declared if registry.is_async(name))
-    if Kind(kind) is Kind.THREADS:
+    if kind == "threads":
         syncs = tuple(name for name in declared if name not in asyncs)
-        return Subscription("default", queues, syncs, Kind.THREADS, asyncs)
-    names = tuple(declared) if Kind(kind) is Kind.EVERY else asyncs
+        return Subscription("default", queues, syncs, Kind.BESIDE)
+    names = asyncs if Kind(kind) is Kind.LOOP else tuple(declared)
     return Subscription("default", queues, names, Kind(kind))
 
 

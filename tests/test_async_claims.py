@@ -1,4 +1,4 @@
-"""Which worker may claim an async task: an event loop, or the threads beside it."""
+"""Which worker may claim a task: threads, an event loop, or the process that runs last chances."""
 
 import itertools
 import uuid
@@ -10,11 +10,13 @@ import pytest
 from django.db import connection, transaction
 from probe import on_loop, tasks
 
+from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
 from django_txtasks.inspection.explain import explain
 from django_txtasks.lanes import claiming
-from django_txtasks.lifecycle import engines, statements, workers
-from django_txtasks.lifecycle.engines import postgresql
+from django_txtasks.lanes.claiming import LanesRequest
+from django_txtasks.lifecycle import engines, heads, statements, workers
+from django_txtasks.lifecycle.engines import portable, postgresql
 from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
 from django_txtasks.models import Task
 
@@ -40,10 +42,32 @@ def claimable(kind, ids=(), *, with_keys=False):
     return {one.task_id for one in result.claimed}
 
 
+def claimable_in_lane(kind, task_id):
+    wanted, worker = helpers.subscription(kind=kind), registered(kind)
+    Task.objects.filter(pk=task_id).update(lane="x")
+    claiming.create("default", ["x"])
+    request = LanesRequest(["x"], 100, get_config().lanes)
+    with transaction.atomic():
+        claimed, _ = claiming.claim(wanted, worker, request)
+        transaction.set_rollback(True)
+    return {one.task_id for one in claimed}
+
+
+def claimable_by_age(kind, task_id):
+    wanted, worker = helpers.subscription(kind=kind), registered(kind)
+    request = TurnRequest(Capacity(100), (), Scan(wanted.queues, ageing=60.0))
+    with transaction.atomic():
+        result = portable.claim(wanted, worker, request)
+        transaction.set_rollback(True)
+    return {one.task_id for one in result.claimed}
+
+
 WAYS = {
     "scan": lambda kind, task_id: claimable(kind),
     "hint": lambda kind, task_id: claimable(kind, [task_id]),
     "portable": lambda kind, task_id: claimable(kind, with_keys=True),
+    "by age": claimable_by_age,
+    "in a lane": claimable_in_lane,
 }
 
 
@@ -53,12 +77,14 @@ def test_a_row_is_claimable_by_exactly_one_kind_at_each_crash_count(way):
         for crashes in range(max_crashes):
             handle = name.enqueue()
             Task.objects.filter(pk=handle.id).update(max_crashes=max_crashes, crashes=crashes)
-            kinds = [one for one in ("threads", "loop") if WAYS[way](one, handle.id)]
+            kinds = [one for one in ("threads", "loop", "alone") if WAYS[way](one, handle.id)]
             is_last = crashes and crashes >= max_crashes - 1
-            in_thread = name is tasks.note or is_last
-            assert kinds == ["threads" if in_thread else "loop"], (name, crashes, max_crashes)
+            expected = "alone" if is_last else "threads" if name is tasks.note else "loop"
+            assert kinds == [expected], (name, crashes, max_crashes)
+            assert bool(WAYS[way]("beside", handle.id)) is not bool(is_last)
             assert WAYS[way]("every", handle.id) == {handle.id}
-            assert bool(WAYS[way]("loop alone", handle.id)) is (name is on_loop.nap)
+            found = heads.last_chances(helpers.subscription())
+            assert [one.task_id for one in found] == [handle.id] * bool(is_last)
             Task.objects.all().delete()
 
 
@@ -70,8 +96,8 @@ def test_a_function_that_changes_its_kind_strands_no_row(was, monkeypatch):
         Task.objects.update(max_crashes=3, crashes=crashes)
         changed = replace(declaration, is_async=is_async)
         monkeypatch.setitem(registry._declarations, changed.name, changed)
-        kinds = [one for one in ("threads", "loop") if claimable(one)]
-        assert kinds == ["loop" if is_async and crashes < 2 else "threads"]
+        kinds = [one for one in ("threads", "loop", "alone") if claimable(one)]
+        assert kinds == ["alone" if crashes == 2 else "loop" if is_async else "threads"]
         assert claimable("every") == {handle.id}, "a release without event loops takes it, too"
 
 
@@ -93,25 +119,28 @@ def test_without_the_option_the_statements_have_the_same_bytes():
 @pytest.mark.once
 def test_each_statement_that_claims_has_the_place_of_the_condition():
     for sql in (statements.CHOOSE_DUE, statements.CHOOSE_IN_LANE, statements.CHOOSE_BY_ID):
-        for kind in ("loop", "threads"):
+        for kind in ("loop", "beside", "alone"):
             text = helpers.subscription(kind=kind).claiming(sql)
-            assert "max_crashes - 1" in text
+            assert "{max_crashes} - 1" in text
 
 
-def test_explain_names_a_last_chance_that_waits_for_a_thread():
+def test_explain_names_a_last_chance_and_what_it_waits_for():
     handle = on_loop.nap.enqueue()
     Task.objects.filter(pk=handle.id).update(max_crashes=2, crashes=1)
     registered("loop")
     (reason,) = explain("default", handle.id)
     assert reason.gate == "last chance"
-    assert "waits for a thread" in reason.text
-    busy = registered("threads")
-    helpers.execute("UPDATE txtasks_worker SET running = 1")
-    (reason,) = explain("default", handle.id)
-    assert reason.gate == "slots"
-    assert reason.text.startswith("It is its last chance")
-    helpers.execute("UPDATE txtasks_worker SET running = 0 WHERE id = %s", id_of(busy))
+    assert "starts a process for it" in reason.text
+    every = registered("every")
     assert [one.gate for one in explain("default", handle.id)] == ["next"]
+    helpers.execute("UPDATE txtasks_worker SET running = 1 WHERE id = %s", id_of(every))
+    (reason,) = explain("default", handle.id)
+    assert "when a worker has no other task" in reason.text
+    alone = registered("alone")
+    assert [one.gate for one in explain("default", handle.id)] == ["next"]
+    helpers.execute("UPDATE txtasks_worker SET running = 1 WHERE id = %s", id_of(alone))
+    (reason,) = explain("default", handle.id)
+    assert "process for such tasks runs another one" in reason.text
 
 
 def id_of(worker: uuid.UUID):
@@ -125,12 +154,11 @@ def test_hints_of_async_functions_have_a_queue_of_their_own():
     assert registry.hint_queue("unknown", "mail") == "mail"
     queues = {
         kind: helpers.subscription("mail", kind=kind).hint_queues
-        for kind in ("every", "threads", "loop", "loop alone")
+        for kind in ("every", "threads", "loop")
     }
     assert queues == {
         "every": ["mail", "@async.mail"],
         "threads": ["mail"],
         "loop": ["@async.mail"],
-        "loop alone": ["@async.mail"],
     }
     assert helpers.subscription("mail", names=["probe.tasks.note"]).hint_queues == ["mail"]

@@ -147,12 +147,12 @@ def test_without_figures_nothing_is_written(txtasks):
     assert not Stat.objects.exists()
 
 
-@pytest.mark.parametrize("kind", ["threads", "loop alone"])
+@pytest.mark.parametrize("kind", ["threads", "loop"])
 def test_each_way_to_an_end_is_counted(kind, quick):
-    failing = tasks.fail_async if kind == "loop alone" else tasks.fail
+    failing = tasks.fail_async if kind == "loop" else tasks.fail
     attempts = 1 if failing is tasks.fail_async else 3
     handle = failing.enqueue()
-    slots = {"async_tasks": 2} if kind == "loop alone" else {}
+    slots = {"async_tasks": 2} if kind == "loop" else {}
     with helpers.working(kind=kind, **slots):
         helpers.wait_until(lambda: helpers.row(handle.id).status == Status.DEAD, 30)
     add_up()

@@ -7,7 +7,7 @@ numbers of steps are what was measured; a change of the model that changes one s
 from dataclasses import fields
 
 import pytest
-from model import arrows, batches, lanes, loops, protocol
+from model import arrows, batches, lanes, last_chances, protocol
 from model.checker import SETTLES, check
 from model.rules import BURY, COMPENSATE, RETRY_UNDO, Case, Rules, Scenario
 from model.state import DEAD, first
@@ -359,42 +359,52 @@ def test_each_rule_of_a_lane_is_needed(without, broken):
     assert list(verdict.traces) == [broken], str(verdict)
 
 
-# -- event loops and threads ---------------------------------------------------------------------------------
+# -- last chances after a crash ------------------------------------------------------------------------------
 
 
-def loop_verdict(max_crashes, threads=2, tasks=5, **rules):
-    """A poisoned task and four others, an event loop that takes all, and threads beside it."""
-    of = loops.LoopRules(**rules)
+def poison_verdict(max_crashes, has_own_process=True, tasks=4, **rules):
+    """Two poisoned tasks and two others, which one process may take together."""
+    of = last_chances.LastChanceRules(**rules)
     return check(
-        loops.first(tasks),
-        lambda s: loops.steps(of, threads, max_crashes, s),
+        last_chances.first(tasks),
+        lambda s: last_chances.steps(of, max_crashes, has_own_process, s),
         {
-            loops.ONE_KIND: lambda s: loops.one_kind(of, max_crashes, s),
-            loops.FEW_DIE: lambda s: loops.few_die(threads, s),
+            last_chances.ONE_KIND: lambda s: last_chances.one_kind(of, max_crashes, s),
+            last_chances.NO_INNOCENT_DIES: last_chances.no_innocent_dies,
         },
-        settled=loops.settled,
+        settled=last_chances.settled,
     )
 
 
+@pytest.mark.parametrize("has_own_process", [True, False])
 @pytest.mark.parametrize("max_crashes", [2, 3])
-def test_a_poisoned_async_task_takes_few_others_along(max_crashes):
-    verdict = loop_verdict(max_crashes)
+def test_poisoned_tasks_take_no_others_along(max_crashes, has_own_process):
+    verdict = poison_verdict(max_crashes, has_own_process)
     assert not verdict.traces, str(verdict)
     assert verdict.states > 100
 
 
-def test_if_one_crash_is_allowed_each_task_on_the_loop_dies_with_it():
-    """A first attempt is no last chance: else every such task would wait for a thread."""
-    assert loops.FEW_DIE in loop_verdict(1).traces
+def test_if_one_crash_is_allowed_each_task_beside_it_dies_with_it():
+    """A first attempt is no last chance: else every such task would run alone."""
+    assert last_chances.NO_INNOCENT_DIES in poison_verdict(1).traces
 
 
+@pytest.mark.parametrize("has_own_process", [True, False])
 @pytest.mark.parametrize(
     ("without", "broken"),
-    [({"loop_leaves": False, "threads_take": False}, loops.FEW_DIE),
-     ({"loop_leaves": False}, loops.ONE_KIND), ({"threads_take": False}, loops.ONE_KIND)],
+    [({"leaves": False, "takes": False}, last_chances.NO_INNOCENT_DIES),
+     ({"leaves": False}, last_chances.ONE_KIND), ({"takes": False}, last_chances.ONE_KIND),
+     ({"waits": False}, last_chances.NO_INNOCENT_DIES)],
 )  # fmt: skip
-def test_each_rule_of_the_last_chance_is_needed(without, broken):
-    assert broken in loop_verdict(2, **dict.fromkeys(without, False)).traces
+def test_each_rule_of_the_last_chance_is_needed(without, broken, has_own_process):
+    rules = dict.fromkeys(without, False)
+    assert broken in poison_verdict(2, has_own_process, **rules).traces
+
+
+def test_without_a_process_of_its_own_nothing_may_start_beside_a_last_chance():
+    """The other poison could come after the last chance of a neighbour has begun."""
+    verdict = poison_verdict(2, False, keeps_free=False)
+    assert last_chances.NO_INNOCENT_DIES in verdict.traces
 
 
 # -- batches -----------------------------------------------------------------------------------------------

@@ -86,24 +86,29 @@ def definition_of(index):
         return cursor.fetchone()
 
 
-def statement_of_operators():
+def statement_of_operators(index="txtasks_cause"):
     page = Path(__file__).parents[1] / "docs/how-to/upgrades.md"
-    (statement,) = re.findall(r"CREATE INDEX CONCURRENTLY [^;]+", page.read_text())
+    (statement,) = re.findall(
+        rf"CREATE INDEX CONCURRENTLY IF NOT EXISTS {index}\s[^;]+", page.read_text()
+    )
     return statement
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="others know no CONCURRENTLY")
-def test_an_index_that_an_operator_has_made_is_the_same_and_stays(second_database):
+@pytest.mark.parametrize(
+    ("index", "before"), [("txtasks_cause", "0002"), ("txtasks_last_chance", "0005")]
+)
+def test_an_index_that_an_operator_has_made_is_the_same_and_stays(second_database, index, before):
     migrate()
-    expected, _ = definition_of("txtasks_cause")
-    migrate("0002")
-    assert definition_of("txtasks_cause") is None
+    expected, _ = definition_of(index)
+    migrate(before)
+    assert definition_of(index) is None
     with connections["second"].cursor() as cursor:
-        cursor.execute(statement_of_operators())
-    made = definition_of("txtasks_cause")
+        cursor.execute(statement_of_operators(index))
+    made = definition_of(index)
     assert made[0] == expected
     migrate()
-    assert definition_of("txtasks_cause") == made
+    assert definition_of(index) == made
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="others know no CONCURRENTLY")
@@ -209,7 +214,7 @@ def test_a_database_without_tasks_is_migrated_too(second_database, settings):
 def test_the_tables_have_the_indexes_of_the_models_and_no_others(second_database):
     """MariaDB and MySQL know no index of a part of a table: there the index of tasks in lanes is left out.
 
-    Indexes of failed rows begin there with a computed column.
+    Indexes of failed rows and of last chances begin there with a computed column.
     """
     migrate()
     declared = {
@@ -221,6 +226,7 @@ def test_the_tables_have_the_indexes_of_the_models_and_no_others(second_database
     if connection.vendor == "mysql":
         for name in ("txtasks_stopped", "txtasks_cause"):
             declared[name][0] = "failed_status"
+        declared["txtasks_last_chance"] = ["last_chance_at"]
     found = {}
     with connections["second"].cursor() as cursor:
         for table in helpers.tables_of("second"):

@@ -21,7 +21,6 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import cleaning, workers
 from django_txtasks.lifecycle.attempts import Arrow
 from django_txtasks.lifecycle.cleaning import Holder, Orphan, Recovered
-from django_txtasks.lifecycle.turn import is_last_chance
 from django_txtasks.rules.retry import backoff
 
 COUNTED = {Arrow.RETRY: "retried", Arrow.BURY: "buried"}
@@ -172,7 +171,7 @@ class Rescue:
             counts[COUNTED[recovered.ended.arrow]] += 1  # else it is counted when it is cancelled
         if recovered.ended.arrow is Arrow.BURY:
             return recovered.follow_ups
-        return [*recovered.follow_ups, _hint(orphan)]
+        return [*recovered.follow_ups, orphan.attempt.hint]
 
     def _take_arrow(self, orphan: Orphan) -> Recovered:
         with own_transaction(self._alias, limit=self._config.lease / 2):
@@ -180,10 +179,3 @@ class Rescue:
 
     def _delay(self, crashes: int) -> timedelta:
         return backoff(crashes, base=self._config.retry_base, ceiling=self._config.retry_ceiling)
-
-
-def _hint(orphan: Orphan) -> tuple[uuid.UUID, str]:
-    """Return the hint of a task that may run again. Threads take its last chance."""
-    attempt = orphan.attempt
-    is_last = is_last_chance(attempt.crashes + 1, orphan.max_crashes)
-    return (attempt.task_id, attempt.queue_name) if is_last else attempt.hint

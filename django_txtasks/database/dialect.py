@@ -55,6 +55,9 @@ class Dialect(NamedTuple):
         failed_status: the column of the status in that index, and in the one of dead and held rows. Indexes of
             MariaDB and MySQL have no condition. There, a computed column is empty in all other rows, so that a
             claim changes none of their entries.
+        by_last_chance, last_chance, last_chance_at: the index of last chances after a crash, its condition, and
+            its time. On MariaDB and MySQL the time is a computed column, which is empty in all other rows.
+        max_crashes: that column as a number that may become less than zero.
         text: the type of text, for a cast.
         key, release: the columns ``key`` and ``release``, whose names are reserved words on MariaDB.
         seconds_of_at: the time of the column ``at``, in seconds since 1970.
@@ -88,6 +91,10 @@ class Dialect(NamedTuple):
     at_utc: str = ""
     is_failed: str = "(cause IS NOT NULL OR status IN ('dead', 'held'))"
     failed_status: str = "status"
+    by_last_chance: str = ""
+    last_chance: str = "status = 'pending' AND crashes > 0 AND crashes >= max_crashes - 1"
+    last_chance_at: str = "run_after"
+    max_crashes: str = "max_crashes"
     text: str = "text"
     name: str = "task_name"
     key: str = "key"
@@ -183,6 +190,10 @@ DIALECTS = _Dialects(
         beyond_cursor="run_after >= %(mark_time)s AND (run_after > %(mark_time)s OR id > %(mark_id)s)",
         is_failed="failed_status IS NOT NULL",
         failed_status="failed_status",
+        by_last_chance="FORCE INDEX (txtasks_last_chance)",
+        last_chance="last_chance_at IS NOT NULL",
+        last_chance_at="last_chance_at",
+        max_crashes="CAST(max_crashes AS signed)",
         text="char",
         by_worker="FORCE INDEX (txtasks_claimed)",
         by_queue="FORCE INDEX (txtasks_pending)",
@@ -245,6 +256,7 @@ DIALECTS = _Dialects(
         by_end="INDEXED BY txtasks_batch_end",
         by_root="INDEXED BY txtasks_batch_root",
         by_cause="INDEXED BY txtasks_cause",
+        by_last_chance="INDEXED BY txtasks_last_chance",
     ),
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from typing import Any
@@ -34,7 +34,7 @@ from django_txtasks.lifecycle.attempts import misfit_of_last, read_entries
 from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.lifecycle.lane_buckets import buckets_of
 from django_txtasks.lifecycle.merging import first_of_key
-from django_txtasks.lifecycle.turn import LEAVES_LAST, TAKES_LAST, is_last_chance
+from django_txtasks.lifecycle.turn import ALONE_MARK, LEAVES_LAST, TAKES_LAST, is_last_chance
 from django_txtasks.lifecycle.workers import DRAIN_MARK, texts
 from django_txtasks.models import (
     DatabaseNow,
@@ -64,7 +64,7 @@ HALF_DONE = _lazy("Check what it has done, then revive or discard it in the admi
 _CUT_SHORT = (WorkerLost.__name__, WorkerStopped.__name__, EndLost.__name__)
 """Error classes that tell nothing about the task itself."""
 LAST_CHANCE = _lazy(
-    "It is its last chance after a crash: it waits for a thread, so that it can end no event loop."
+    "It is its last chance after a crash: it runs alone, so that it can end no process with other tasks."
 )
 FULL = 2_147_483_647
 """The largest value of a counter column. Workers do not claim a row with such a counter."""
@@ -401,21 +401,8 @@ def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
         facts = {"queue": task.queue_name, "task": task.task_name}
         yield Reason("name", text % facts, names.advice(task.task_name))
         return
-    is_last = is_last_chance(task.crashes, task.max_crashes)
-    if is_last:
-        able = [one for one in serving if _takes_last_chance(one, task.task_name)]
-        if not able:
-            text = f"{LAST_CHANCE} {_('No worker with threads runs beside the event loop.')}"
-            yield Reason(
-                "last chance", text, _("Start runworkers --async-tasks with --processes 1.")
-            )
-            return
-    is_due = task.run_after is not None and task.run_after <= task.now
-    if is_due and all(one.running >= one.threads for one in able):
-        reason = _full_slots(alias, task, able)
-        if all(TAKES_LAST in texts(one.task_names) for one in able) and is_last:
-            reason = replace(reason, text=f"{LAST_CHANCE} {reason.text}")
-        yield reason
+    if task.run_after is not None and task.run_after <= task.now:
+        yield from _lack_of_slots(alias, task, serving, able)
 
 
 def _without_writes(refusal: NoWrites) -> Reason:
@@ -438,12 +425,42 @@ def _lack_of_drains(alias: str, task: Any, living: Sequence[Any]) -> Iterator[Re
         yield Reason("drain", text % facts, lift)
 
 
-def _takes_last_chance(worker: Any, name: str) -> bool:
-    """Return True if a worker claims the last chance of a task that some living worker runs."""
-    names = texts(worker.task_names)
-    if TAKES_LAST in names:
-        return True
-    return LEAVES_LAST not in names and (not names or name in names)
+def _lack_of_slots(
+    alias: str, task: Any, serving: Sequence[Any], able: Sequence[Any]
+) -> Iterator[Reason]:
+    if is_last_chance(task.crashes, task.max_crashes):
+        yield from _waits_alone(serving, able)
+        return
+    usual = [one for one in able if ALONE_MARK not in texts(one.task_names)]
+    if all(one.running >= one.threads for one in usual):
+        yield _full_slots(alias, task, usual)
+
+
+def _waits_alone(serving: Sequence[Any], able: Sequence[Any]) -> Iterator[Reason]:
+    """Yield the reason why a due last chance waits.
+
+    Args:
+        serving: living workers of its queue.
+        able: the ones that run its function.
+    """
+    alone = [one for one in serving if TAKES_LAST in texts(one.task_names)]
+    others = [one for one in able if not {TAKES_LAST, LEAVES_LAST} & set(texts(one.task_names))]
+    if any(one.running < one.threads for one in alone) or any(not one.running for one in others):
+        return
+    if alone:
+        text = ngettext(
+            "The %(n)s process for such tasks runs another one.",
+            "The %(n)s processes for such tasks run others.",
+            len(alone),
+        ) % {"n": whole(len(alone))}
+    elif others:
+        text = _(
+            "It starts when a worker has no other task; after 30 s, workers claim nothing else."
+        )
+    else:
+        text = _("The supervisor of runworkers starts a process for it within a few seconds.")
+    lift = _("Wait. If it stays so, the log of runworkers says which processes end.")
+    yield Reason("last chance", f"{LAST_CHANCE} {text}", lift)
 
 
 def _full_slots(alias: str, task: Any, able: Sequence[Any]) -> Reason:

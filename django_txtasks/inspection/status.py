@@ -14,7 +14,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.inspection.late import Late, all_buckets, late
 from django_txtasks.lifecycle import cleaners, names
 from django_txtasks.lifecycle.buckets import paused_queues
-from django_txtasks.lifecycle.turn import LOOP_MARK
+from django_txtasks.lifecycle.turn import ALONE_MARK, LOOP_MARK
 from django_txtasks.lifecycle.workers import DRAIN_MARK, texts
 from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task, Worker
 from django_txtasks.progress import LAG, read_progress
@@ -64,6 +64,8 @@ class WorkerStatus:
         loops: living workers that run async tasks on an event loop. ``threads`` and ``running`` do not count them.
         async_slots, async_running: tasks that these loops take at a time, and tasks on them.
         lag: the most seconds by which one of these loops was late lately; 0 = it was not.
+        alone: living processes that run last chances after a crash, one each. ``threads`` and ``running`` do not
+            count them.
         drains: living drains, which hand over tasks and run none; ``alive`` does not count them.
     """
 
@@ -77,6 +79,7 @@ class WorkerStatus:
     async_slots: int = 0
     async_running: int = 0
     lag: float = 0.0
+    alone: int = 0
     drains: int = 0
 
 
@@ -225,6 +228,9 @@ def _workers(database: str) -> tuple[WorkerStatus, Counter[str]]:
         if state == "alive":
             found["listening"] += bool(worker.listening)
             serving.update(texts(worker.queues))
+            if ALONE_MARK in texts(worker.task_names):
+                found["alone"] += 1
+                continue
             is_loop = LOOP_MARK in texts(worker.task_names)
             found["loops"] += is_loop
             found["async_slots" if is_loop else "threads"] += worker.threads

@@ -68,15 +68,32 @@ _CLAIMABLE = """
        AND (expires_at IS NULL OR expires_at > {now})
        AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647
 """.replace("<has_ended>", HAS_ENDED).replace("<last columns>", LAST_COLUMNS)
-# A task that kills its process takes the other tasks of an event loop along: each of them counts a crash. So the
-# last allowed attempt after a crash runs in a thread: the loop L leaves the row, and the threads T take it. Each
-# row is claimable by exactly one of L and T. A first attempt is no last chance, even if one crash is allowed.
-_LAST_CHANCE = "crashes > 0 AND crashes >= max_crashes - 1"
+# A task that kills its process takes the tasks beside it along: each of them counts a crash. So the last allowed
+# attempt after a crash runs alone: workers with several slots leave the row, and A, which runs one task at a time
+# and nothing beside it, takes it. Each row is claimable by exactly one of them. A first attempt is no last chance,
+# even if one crash is allowed.
+LAST_CHANCE = "crashes > 0 AND crashes >= {max_crashes} - 1"
+_BESIDE_OTHERS = f"{OF_NAMES} AND (crashes = 0 OR crashes < {{max_crashes}} - 1)"
 OF_KIND = {
-    "loop": f"{OF_NAMES} AND (crashes = 0 OR crashes < max_crashes - 1)",
-    "threads": f"({OF_NAMES} OR {{name}} {{in_async_names}} AND {_LAST_CHANCE})",
+    "beside": _BESIDE_OTHERS,
+    "loop": _BESIDE_OTHERS,
+    "alone": f"{OF_NAMES} AND {LAST_CHANCE}",
 }
 """The condition in place of ``OF_NAMES``, by the kind of the worker. Other kinds claim by names alone."""
+# The due last chances, by an index that has no other rows. A person who has paused a lane, or a task that has
+# asked for a wait of its lane, keeps them waiting.
+DUE_LAST_CHANCES = f"""
+    SELECT id, lane FROM txtasks_task {{by_last_chance}}
+     WHERE {{last_chance}} AND {{last_chance_at}} <= {{now}} AND queue_name {{in_queues}}
+       AND queue_name NOT IN ({PAUSED_QUEUES}) AND {OF_NAMES} {{sound_id}}
+       AND (expires_at IS NULL OR expires_at > {{now}})
+       AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647
+       AND (lane = '' OR lane NOT IN (
+               SELECT name FROM txtasks_lane WHERE paused_at IS NOT NULL OR held_until > {{now}}))
+       <more>
+     ORDER BY {{last_chance_at}} LIMIT %(limit)s
+"""
+OF_OTHER_LANES = "AND NOT lane {in_lanes}"
 DUE = "AND run_after <= {now} {after}"
 # W1 skips the rows that W2 has locked to claim them. The time is compared in the WHERE, so that rows due later are
 # not read at all. The statement names the index, because behind rows that were deleted a moment ago MariaDB would

@@ -9,7 +9,7 @@ import enum
 import sys
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -39,47 +39,58 @@ Cursors = Mapping[Bucket, Cursor]
 
 
 class Kind(enum.Enum):
-    """The kind of a worker, which decides about async functions: see ``runworkers --async-tasks``."""
+    """The kind of a worker, which decides about last chances after a crash: see ``statements.OF_KIND``."""
 
     EVERY = "every"
-    """It runs sync and async functions in threads."""
-    THREADS = "threads"
-    """It runs sync functions, and the last chances of async ones: see ``statements.OF_KIND``."""
+    """It runs each task. It takes a last chance if it holds nothing else."""
+    BESIDE = "beside"
+    """It runs tasks in threads, and leaves last chances to the processes that its supervisor starts for them."""
     LOOP = "loop"
-    """It runs async functions on one event loop, except their last chances."""
-    LOOP_ALONE = "loop alone"
-    """It runs async functions on one event loop. There are no threads beside it for the last chances."""
+    """It runs async functions on one event loop, and leaves last chances as well."""
+    ALONE = "alone"
+    """It runs last chances only, one at a time."""
 
 
 LOOP_MARK, LEAVES_LAST, TAKES_LAST = "@loop", "@leaves last chances", "@takes last chances"
-"""Marks among the names in a worker's row: it runs an event loop; it leaves the last chances of async functions;
-it takes them from the loops beside it. No task has such a name."""
+ALONE_MARK = "@alone"
+"""Marks among the names in a worker's row: it runs an event loop; it leaves last chances; it takes them from such
+workers; it runs nothing else. No task has such a name."""
 
 _MARKS = {
+    Kind.BESIDE: (LEAVES_LAST,),
     Kind.LOOP: (LOOP_MARK, LEAVES_LAST),
-    Kind.LOOP_ALONE: (LOOP_MARK,),
-    Kind.THREADS: (TAKES_LAST,),
+    Kind.ALONE: (ALONE_MARK, TAKES_LAST),
 }
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """The rows that a worker may claim: those of its queues whose task function it knows.
-
-    Attributes:
-        async_names: async functions of which it claims the last chances only, for ``Kind.THREADS``.
-    """
+    """The rows that a worker may claim: in its queues, with a task function that it knows."""
 
     alias: str
     queues: tuple[str, ...]
     names: tuple[str, ...]
     kind: Kind = Kind.EVERY
-    async_names: tuple[str, ...] = ()
 
     @property
     def is_loop(self) -> bool:
         """True if one event loop runs the tasks."""
-        return self.kind in (Kind.LOOP, Kind.LOOP_ALONE)
+        return self.kind is Kind.LOOP
+
+    @property
+    def takes_last(self) -> bool:
+        """True if it takes last chances after a crash."""
+        return self.kind in (Kind.EVERY, Kind.ALONE)
+
+    @property
+    def beside_others(self) -> Subscription:
+        """The rows that run beside others, of a worker that takes last chances when it holds nothing else."""
+        return replace(self, kind=Kind.BESIDE) if self.kind is Kind.EVERY else self
+
+    @property
+    def alone(self) -> Subscription:
+        """The last chances after a crash."""
+        return replace(self, kind=Kind.ALONE)
 
     @property
     def declared(self) -> list[str]:
@@ -103,8 +114,6 @@ class Subscription:
     @property
     def claimable(self) -> dict[str, tuple[str, ...]]:
         """The parameters of ``claiming``."""
-        if self.kind is Kind.THREADS:
-            return {"names": self.names, "async_names": self.async_names}
         return {"names": self.names}
 
 

@@ -10,7 +10,7 @@ from django.db.models.functions import Cast
 
 from django_txtasks.database.errors import TookTooLong
 from django_txtasks.database.time_limits import try_within
-from django_txtasks.lifecycle.turn import LOOP_MARK
+from django_txtasks.lifecycle.turn import ALONE_MARK, LOOP_MARK
 from django_txtasks.lifecycle.workers import DRAIN_MARK, texts_in
 from django_txtasks.load import statements
 from django_txtasks.load.records import Look, QueueLoad, WorkerLoad
@@ -64,6 +64,6 @@ def _living(alias: str) -> list[statements.Living]:
     for row in rows:
         if not row.is_silent(row.now):
             names = texts_in(row.names_text)
-            is_apart = bool(names & {LOOP_MARK, DRAIN_MARK})
+            is_apart = bool(names & {LOOP_MARK, DRAIN_MARK, ALONE_MARK})
             found.append(statements.Living(row, texts_in(row.queues_text), names, is_apart))
     return found

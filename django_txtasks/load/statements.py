@@ -55,7 +55,8 @@ class Living(NamedTuple):
     """A worker at work: its row, its queues, and the names and marks in its row.
 
     Attributes:
-        is_apart: True if it has no threads for tasks: an event loop or a drain.
+        is_apart: True if it has no threads for the tasks of a queue: an event loop, a drain, or a
+            process for last chances after a crash.
     """
 
     row: Worker

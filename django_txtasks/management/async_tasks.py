@@ -13,6 +13,7 @@ from django_txtasks.declarations import registry
 from django_txtasks.lifecycle.turn import Kind, Subscription
 from django_txtasks.management.probing import positive
 from django_txtasks.wording import counted
+from django_txtasks.worker.process import signs
 from django_txtasks.worker.process.child import Role
 
 MOST = 10_000
@@ -33,12 +34,14 @@ class Split(NamedTuple):
 
     Attributes:
         slots: number of tasks at a time on the event loop; 0 = all functions run in threads.
+        leaves_last_chances: True = last chances after a crash run in processes of their own.
     """
 
     sync_names: tuple[str, ...]
     async_names: tuple[str, ...]
     slots: int
     processes: int
+    leaves_last_chances: bool = False
 
     @property
     def has_loop(self) -> bool:
@@ -47,14 +50,26 @@ class Split(NamedTuple):
 
     def subscription(self, alias: str, queues: Sequence[str], role: Role) -> Subscription:
         """Return the rows that a process of this role may claim."""
-        every = tuple(sorted([*self.sync_names, *self.async_names]))
+        kind, names = self._kind_of(role), self.names
         if role is Role.LOOP:
-            kind = Kind.LOOP if self.processes else Kind.LOOP_ALONE
-            return Subscription(alias, tuple(queues), self.async_names, kind)
-        if not self.has_loop:
-            return Subscription(alias, tuple(queues), every)
-        names = self.sync_names or (NO_NAME,)
-        return Subscription(alias, tuple(queues), names, Kind.THREADS, self.async_names)
+            names = self.async_names
+        elif self.has_loop and kind is Kind.BESIDE:
+            names = self.sync_names or (NO_NAME,)
+        return Subscription(alias, tuple(queues), names, kind)
+
+    def _kind_of(self, role: Role) -> Kind:
+        if role is Role.WORKER:
+            return Kind.BESIDE if self.leaves_last_chances and signs.are_heard() else Kind.EVERY
+        return Kind.LOOP if role is Role.LOOP else Kind.ALONE
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All chosen task functions."""
+        return tuple(sorted([*self.sync_names, *self.async_names]))
+
+    def tells_of_names(self, role: Role) -> bool:
+        """Return True if a process of this role says which names no worker declares."""
+        return role is (Role.WORKER if self.processes else Role.LOOP)
 
     def roles(self) -> list[Role]:
         """Return the roles of the processes for one database."""
@@ -109,7 +124,8 @@ def split(task_names: Sequence[str], options: dict[str, Any], *, has_parent: boo
             "--async-tasks needs a process of its own, which only the command line starts. Async tasks then run "
             "in threads: drop --async-tasks."
         )
-    return Split(syncs, asyncs, slots, processes)
+    is_finite = bool(options["batch"] or options["max_tasks"])
+    return Split(syncs, asyncs, slots, processes, has_parent and not is_finite)
 
 
 def _fragile(names: Sequence[str]) -> list[str]:

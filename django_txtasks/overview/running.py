@@ -13,7 +13,7 @@ from django.db.models import Q, TextField
 from django.db.models.functions import Cast, Coalesce
 
 from django_txtasks.lifecycle import cleaners
-from django_txtasks.lifecycle.turn import LOOP_MARK
+from django_txtasks.lifecycle.turn import ALONE_MARK, LOOP_MARK
 from django_txtasks.lifecycle.workers import AWAY, DRAIN_MARK, progress_at, texts_in
 from django_txtasks.models import DatabaseNow, Status, Task, Worker
 from django_txtasks.overview.counting import MOST, NONE, Count
@@ -77,6 +77,7 @@ class WorkerFigures:
         lease, age: its lease, and the time since its start, in seconds.
         is_loop: True if it runs async tasks on an event loop.
         is_drain: True if it is a drain, which hands over rows and runs no task.
+        is_alone: True if it runs only last chances after a crash, one at a time.
         claimed: number of its claimed tasks, up to a limit; ``running`` is what its last beat has reported.
     """
 
@@ -95,6 +96,7 @@ class WorkerFigures:
     lease: float = 0.0
     age: float = 0.0
     is_drain: bool = False
+    is_alone: bool = False
     claimed: int = 0
 
     @property
@@ -162,6 +164,7 @@ def workers(alias: str) -> list[WorkerFigures]:
         .annotate(their_names=Cast("task_names", TextField()))
         .annotate(is_loop=Q(their_names__contains=LOOP_MARK))
         .annotate(is_drain=Q(their_names__contains=DRAIN_MARK))
+        .annotate(is_alone=Q(their_names__contains=ALONE_MARK))
         .only(
             "host", "pid", "threads", "running", "lease", "lost", "seen_at", "suspected_at", "release",
             "listening", "will", "started_at",
@@ -225,6 +228,7 @@ def _worker(row: Any) -> WorkerFigures:
         lease=row.lease,
         age=max(0.0, (row.now - (row.started_at or row.now)).total_seconds()),
         is_drain=bool(row.is_drain),
+        is_alone=bool(row.is_alone),
     )
 
 

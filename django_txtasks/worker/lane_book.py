@@ -8,7 +8,7 @@ lanes for which its settings have a rule; tasks in other lanes wait.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.db import connections
@@ -24,6 +24,7 @@ from django_txtasks.lanes.claiming import (
 )
 from django_txtasks.lifecycle.lane_buckets import LOOK_SECONDS
 from django_txtasks.lifecycle.turn import Subscription, TurnResult
+from django_txtasks.rules.lanes import LaneRules
 from django_txtasks.worker.running.limits import NEVER
 
 MOST_KNOWN = 100_000
@@ -200,6 +201,11 @@ class LaneBook:
         for known in (self._ready, self._later, self._later_at, self._virtual_times, self._shut):
             known.clear()
         self._behind = ""
+
+
+def request_in(names: Sequence[str], rules: LaneRules) -> LanesRequest:
+    """Return the work of a turn that claims one task in these lanes, whatever the book knows."""
+    return LanesRequest(names[:AT_ONCE], 1, rules, new=names[:AT_ONCE])
 
 
 def _first(ready: dict[str, Rank], count: int) -> list[str]:

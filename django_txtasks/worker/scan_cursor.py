@@ -92,7 +92,7 @@ class ScanCursor:
         self._buckets = {
             Bucket(one.priority, queue)
             for one in registry.declarations()
-            if not {*subscription.names, *subscription.async_names}.isdisjoint(one.names)
+            if not set(subscription.names).isdisjoint(one.names)
             for queue in subscription.queues
         }
         self._next_head = self._soon = 0.0

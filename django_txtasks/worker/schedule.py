@@ -35,12 +35,14 @@ class Plan:
         hinted: ids to look up.
         scans: True = scan for due tasks, too.
         serves_lanes: True = claim in lanes only.
+        is_alone: True = claim one last chance, which runs alone: see ``worker.last_chances``.
     """
 
     capacity: Capacity
     hinted: Sequence[uuid.UUID] = ()
     scans: bool = False
     serves_lanes: bool = False
+    is_alone: bool = False
 
 
 class NextScan:
@@ -79,7 +81,7 @@ class NextScan:
 
 
 class TurnSchedule:
-    """The near future of a worker, from what the worker knows."""
+    """The near future of a worker, from what the worker knows. ``served_lanes``: the last turn served lanes."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -91,16 +93,11 @@ class TurnSchedule:
         self._back_off = BackOff(config.lease)
         self._timed: set[uuid.UUID] = set()
         self._width = 0
-        self._served_lanes = False
+        self.served_lanes = False
         # All workers get such hints, after the commit. So if a hinted row is absent, another worker has done the
         # task.
         self._hints_follow_commits = config.has_database_hints
         self._next_beat = 0.0
-
-    @property
-    def served_lanes(self) -> bool:
-        """True if the last turn served lanes."""
-        return self._served_lanes
 
     @property
     def has_backlog(self) -> bool:
@@ -161,8 +158,8 @@ class TurnSchedule:
         lanes_from = max(lanes_at, self._back_off.not_before_of(Kind.LANES))
         may_serve = bool(capacity.dedicated) and lanes_from <= now
         # Lanes and other work alternate, so that neither starves.
-        self._served_lanes = may_serve and not (self._served_lanes and (scan or look_up))
-        if self._served_lanes:
+        self.served_lanes = may_serve and not (self.served_lanes and (scan or look_up))
+        if self.served_lanes:
             self._back_off.tried.add(Kind.LANES)
             room = Capacity(capacity.dedicated, limit=capacity.limit)
             return Plan(room, serves_lanes=True)
@@ -180,6 +177,12 @@ class TurnSchedule:
             self._timed = set(timed)
             ids = timed + hinted[:width]
         return Plan(capacity, ids, scan)
+
+    def plan_alone(self, capacity: Capacity, ids: Sequence[uuid.UUID]) -> Plan:
+        """Return the plan of a turn that claims one of these rows, or in lanes if no row is given."""
+        self._timed, self._back_off.tried = set(), {Kind.LOOK_UP}
+        room = Capacity(0) if self._back_off.only_beats else capacity
+        return Plan(room, ids, serves_lanes=not ids, is_alone=True)
 
     def written(
         self, result: TurnResult, now: float, *, busy: bool, hints_follow_commits: bool = False

@@ -30,20 +30,24 @@ class TurnClaims:
     """
 
     def __init__(self, config: Config, subscription: Subscription) -> None:
-        self._subscription = subscription
+        self._subscription, self._alone = subscription.beside_others, subscription.alone
         self.scans = ScanCursor(
-            subscription,
+            self._subscription,
             config.poll_interval,
             longest=config.lease.total_seconds() / 4,
             ageing=config.ageing,
         )
         self.meets_keys = False
 
+    def rows_of(self, plan: Plan) -> Subscription:
+        """Return the rows that the turn may claim."""
+        return self._alone if plan.is_alone else self._subscription
+
     def claim(self, me: uuid.UUID, plan: Plan, scan: Scan | Sweep | None) -> TurnResult:
         """Claim what the plan looks for. A sweep comes before hinted tasks, as a scan does."""
         if not isinstance(scan, Sweep):
             request = TurnRequest(plan.capacity, plan.hinted, scan)
-            return engines.claim(self._subscription, me, request, with_keys=self.meets_keys)
+            return engines.claim(self.rows_of(plan), me, request, with_keys=self.meets_keys)
         swept = scan.claim(me, plan.capacity)
         if not plan.hinted:
             return swept
@@ -58,9 +62,10 @@ class TurnClaims:
             blocked_queue=swept.blocked_queue or found.blocked_queue,
         )
 
-    def serve_lanes(self, me: uuid.UUID, capacity: Capacity, request: LanesRequest) -> TurnResult:
+    def serve_lanes(self, me: uuid.UUID, plan: Plan, request: LanesRequest) -> TurnResult:
         """Claim in lanes."""
-        claimed, learned = lanes.turn(self._subscription, me, request)
+        capacity = plan.capacity
+        claimed, learned = lanes.turn(self.rows_of(plan), me, request)
         rest = capacity._replace(
             dedicated=capacity.dedicated - len(claimed), limit=capacity.limit - len(claimed)
         )

@@ -117,7 +117,8 @@ class TurnWriter:
         scan = self.scans.begin() if plan.scans and outcomes is not None else None
         if outcomes is not None and not isinstance(scan, Sweep):
             request = TurnRequest(plan.capacity, plan.hinted, scan)
-            return self._write_whole_turn(request, outcomes, slots.running, connected)
+            rows = self._claims.rows_of(plan)
+            return self._write_whole_turn(rows, request, outcomes, slots.running, connected)
         me = self.registration.me
         with own_transaction(
             self.alias,
@@ -137,7 +138,7 @@ class TurnWriter:
             result = (
                 self._claims.claim(me, plan, scan)
                 if lanes_request is None
-                else self._claims.serve_lanes(me, plan.capacity, lanes_request)
+                else self._claims.serve_lanes(me, plan, lanes_request)
             )
         result = self._claims.ended(replace(result, recorded=recorded))
         self.reconciliation.is_unsure = self._has_unheld = False
@@ -179,10 +180,15 @@ class TurnWriter:
         return outcomes if engines.fits(self.alias, self.registration.me, outcomes) else None
 
     def _write_whole_turn(
-        self, request: TurnRequest, outcomes: list[Ended], running: int, connected: bool | None
+        self,
+        rows: Subscription,
+        request: TurnRequest,
+        outcomes: list[Ended],
+        running: int,
+        connected: bool | None,
     ) -> TurnResult:
         order = TurnOrder(
-            self.subscription,
+            rows,
             self.registration.me,
             self.registration.state(running, connected),
             request,

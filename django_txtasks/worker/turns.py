@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import uuid
+from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
@@ -17,17 +19,18 @@ from django_txtasks.database.errors import (
 )
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.turn import Capacity, Subscription
+from django_txtasks.lifecycle.turn import Capacity, Subscription, TurnResult
 from django_txtasks.signals.outage import Outage
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.lane_book import LaneBook
+from django_txtasks.worker.lane_book import LaneBook, request_in
+from django_txtasks.worker.last_chances import LastChances
 from django_txtasks.worker.looks import Look, Looks
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.registration import DeclaredLost
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.slot_pool import SlotPool
-from django_txtasks.worker.schedule import TurnSchedule
+from django_txtasks.worker.schedule import Plan, TurnSchedule
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.workload import Workload
 
@@ -49,6 +52,7 @@ class Turns:
         *,
         schedule: TurnSchedule,
         lanes: LaneBook,
+        last_chances: LastChances,
         looks: Looks,
         workload: Workload,
         slots: SlotPool,
@@ -61,6 +65,7 @@ class Turns:
         self._writer, self._buffer, self._inbox = writer, writer.buffer, inbox
         self._stop, self._liveness = stop, liveness
         self.schedule, self.lanes, self.looks = schedule, lanes, looks
+        self.last_chances = last_chances
         self._logs_queries = connections[subscription.alias].queries_logged  # True if DEBUG is set
         self._outage = Outage(subscription.alias, lambda: f"Worker {writer.name}")
         self.is_closed = False
@@ -69,7 +74,7 @@ class Turns:
         """Return how many tasks may be claimed now."""
         if self.is_closed or self._stop.asked:
             return Capacity(0)
-        capacity = self._workload.capacity()
+        capacity = self.last_chances.limited(self._workload.capacity())
         if capacity.prefetch and self.lanes.next <= time.monotonic():
             return self._workload.beside_lanes(capacity, served=self.schedule.served_lanes)
         return capacity
@@ -87,7 +92,7 @@ class Turns:
     def _next_turn(self, capacity: Capacity) -> float:
         due = self.schedule.next_turn(
             capacity,
-            hinted=bool(self._inbox.ids),
+            hinted=bool(self._inbox.ids) or self.last_chances.are_next,
             more=bool(self._inbox.more),
             may_scan=self._workload.may_scan,
             unrecorded=bool(self._buffer.waiting),
@@ -129,15 +134,7 @@ class Turns:
         now, hinted = time.monotonic(), list(self._inbox.ids)
         self.schedule.expect_again(self._buffer.waiting, now)
         workload = self._workload
-        plan = self.schedule.plan(
-            capacity,
-            hinted,
-            now,
-            more=bool(self._inbox.more),
-            may_scan=workload.may_scan,
-            lanes_at=self.lanes.next,
-        )
-        request = self.lanes.request(plan.capacity.width, now) if plan.serves_lanes else None
+        plan, request = self._plan(capacity, hinted, now)
         try:
             result = self._writer.write(plan, self._slots, self._inbox.connected, request)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
@@ -146,10 +143,13 @@ class Turns:
             self._heal(error)
             return
         seconds = time.monotonic() - now
+        if plan.is_alone:
+            self.last_chances.taken(claimed=bool(result.claimed))
         self._start(result.claimed, now)  # first of all, because they have waited longest
         self._liveness.wrote()
         workload.learn(result, plan.capacity, seconds)
-        self.lanes.learn(result, time.monotonic())
+        if not plan.is_alone:
+            self.lanes.learn(result, time.monotonic())
         self.schedule.written(
             result,
             time.monotonic(),
@@ -161,7 +161,28 @@ class Turns:
         if result.has_scanned:
             self.looks.upcoming.scanned(time.monotonic(), claimed=bool(result.claimed))
             self._inbox.scanned(filled=result.has_more)
-        self.looks.rerouting.note(result.not_ours)
+        self._note_foreign(result, plan)
+
+    def _plan(self, capacity: Capacity, hinted: list[uuid.UUID], now: float) -> tuple[Plan, Any]:
+        if self.last_chances.are_next:
+            plan = self.schedule.plan_alone(capacity, self.last_chances.ids)
+            lanes = self.last_chances.lanes if plan.serves_lanes else None
+            return plan, lanes and request_in(lanes, self._config.lanes)
+        plan = self.schedule.plan(
+            capacity,
+            hinted,
+            now,
+            more=bool(self._inbox.more),
+            may_scan=self._workload.may_scan,
+            lanes_at=self.lanes.next,
+        )
+        return plan, self.lanes.request(plan.capacity.width, now) if plan.serves_lanes else None
+
+    def _note_foreign(self, result: TurnResult, plan: Plan) -> None:
+        """Note hinted rows that this worker may not claim: another one may, or it is their last chance."""
+        if not plan.is_alone and (ids := result.not_ours):
+            self.looks.rerouting.note(ids)
+            self.last_chances.hurry()
 
     def _start(self, claimed: list[Attempt], now: float) -> None:
         """Hand fresh claims to slots; if the worker is stopping, release them."""

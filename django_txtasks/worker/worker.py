@@ -20,6 +20,7 @@ from django_txtasks.progress import ProgressNotes
 from django_txtasks.signals import last_lines
 from django_txtasks.worker.hint_inbox import HintInbox, Listening
 from django_txtasks.worker.lane_book import LaneBook
+from django_txtasks.worker.last_chances import LastChances
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.looks import Looks
 from django_txtasks.worker.looks.figures import FigureWriter
@@ -77,6 +78,8 @@ class Worker:
         recycling: conditions under which a new process replaces this one.
         last_will: the message that tells cleaners of this worker's death; None = there is no broker.
         liveness: the answers for probes of this process.
+        tell_of_last_chance: tells the supervisor that a task is due which must run alone after a crash; None =
+            there is no supervisor.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class Worker:
         recycling: RecyclePolicy | None = None,
         last_will: LastWill | None = None,
         liveness: Liveness | None = None,
+        tell_of_last_chance: Callable[[], None] | None = None,
     ) -> None:
         self.config, self.inbox, self.stop, self._until_idle = config, inbox, stop, until_idle
         self.recycling = recycling or RecyclePolicy()
@@ -122,6 +126,9 @@ class Worker:
             many=ManyClaims(() if async_tasks else subscription.names),
         )
         self.schedule, self.lanes = TurnSchedule(config), LaneBook(config, subscription)
+        self.last_chances = LastChances(
+            subscription, self.workload, config.lanes, tell_of_last_chance
+        )
         looks = Looks(
             config,
             subscription,
@@ -134,12 +141,14 @@ class Worker:
             cancels=parts.cancels(subscription.alias, registration, self.slots, requests),
             notes=notes,
             figures=self._figures,
+            last_chances=self.last_chances,
         )
         self.turns = Turns(
             config,
             subscription,
             schedule=self.schedule,
             lanes=self.lanes,
+            last_chances=self.last_chances,
             looks=looks,
             workload=self.workload,
             slots=self.slots,
@@ -188,6 +197,8 @@ class Worker:
 
     def _is_idle(self) -> bool:
         """Return True if the last looks found nothing due, and no news came since."""
+        if self.last_chances.are_all or not self.last_chances.is_idle:
+            return self.last_chances.is_idle
         is_idle = self.schedule.nothing_due and self.lanes.is_idle(time.monotonic())
         return is_idle and not (self.inbox.ids or self.inbox.more or self._buffer.batches)
 

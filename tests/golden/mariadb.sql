@@ -40,6 +40,7 @@ BEGIN NOT ATOMIC DECLARE is_alive, is_suspected, room, is_paused, head INT; DECL
     WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS char) AS due_at, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1e6 AS wait
     FROM txtasks_task
     WHERE CAST(task_name AS BINARY) IN (%(names…)s)
+    AND (crashes = 0 OR crashes < CAST(max_crashes AS signed) - 1)
     AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
     AND attempt < 2147483647
     AND failures < 2147483647
@@ -115,6 +116,7 @@ BEGIN NOT ATOMIC DECLARE is_alive, is_suspected, room, is_paused, head, head_0 I
     WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS char) AS due_at, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1e6 AS wait
     FROM txtasks_task FORCE INDEX (txtasks_pending)
     WHERE CAST(task_name AS BINARY) IN (%(names…)s)
+    AND (crashes = 0 OR crashes < CAST(max_crashes AS signed) - 1)
     AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
     AND attempt < 2147483647
     AND failures < 2147483647
@@ -177,6 +179,7 @@ BEGIN NOT ATOMIC DECLARE is_alive, is_suspected, room, is_paused, head, head_0 I
     WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS char) AS due_at, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), run_after) / 1e6 AS wait
     FROM txtasks_task FORCE INDEX (txtasks_pending)
     WHERE CAST(task_name AS BINARY) IN (%(names…)s)
+    AND (crashes = 0 OR crashes < CAST(max_crashes AS signed) - 1)
     AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))
     AND attempt < 2147483647
     AND failures < 2147483647

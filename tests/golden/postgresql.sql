@@ -28,6 +28,7 @@ WITH beat AS ( UPDATE txtasks_worker
     AND lane = '' AS may_share, CAST(NULL AS boolean) AS has_ended, CAST(run_after AS text) AS due_at, date_part('epoch', run_after) - date_part('epoch', statement_timestamp()) AS wait
     FROM txtasks_task
     WHERE task_name = ANY(CAST($6 AS text[]))
+    AND (crashes = 0 OR crashes < max_crashes - 1)
     AND (expires_at IS NULL OR expires_at > statement_timestamp())
     AND attempt < 2147483647
     AND failures < 2147483647
@@ -140,6 +141,7 @@ WITH beat AS ( UPDATE txtasks_worker
     WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS text) AS due_at, date_part('epoch', run_after) - date_part('epoch', statement_timestamp()) AS wait
     FROM txtasks_task
     WHERE task_name = ANY(CAST($11 AS text[]))
+    AND (crashes = 0 OR crashes < max_crashes - 1)
     AND (expires_at IS NULL OR expires_at > statement_timestamp())
     AND attempt < 2147483647
     AND failures < 2147483647
@@ -237,6 +239,7 @@ WITH beat AS ( UPDATE txtasks_worker
     WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS text) AS due_at, date_part('epoch', run_after) - date_part('epoch', statement_timestamp()) AS wait
     FROM txtasks_task
     WHERE task_name = ANY(CAST($15 AS text[]))
+    AND (crashes = 0 OR crashes < max_crashes - 1)
     AND (expires_at IS NULL OR expires_at > statement_timestamp())
     AND attempt < 2147483647
     AND failures < 2147483647

@@ -31,6 +31,7 @@ SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_
     WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS text) AS due_at, COALESCE((julianday(run_after) - julianday('now')) * 86400.0, 1e9) AS wait
     FROM txtasks_task
     WHERE task_name IN (%(names…)s)
+    AND (crashes = 0 OR crashes < max_crashes - 1)
     AND length(id) = 32
     AND id NOT GLOB '*[^0-9a-f]*'
     AND (expires_at IS NULL OR expires_at > strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now'))
@@ -120,6 +121,7 @@ SELECT id, task_name, queue_name, args, kwargs, attempt, failures, crashes, max_
     WHERE f.id = txtasks_task.id) AS has_ended, CAST(run_after AS text) AS due_at, COALESCE((julianday(run_after) - julianday('now')) * 86400.0, 1e9) AS wait
     FROM txtasks_task INDEXED BY txtasks_pending
     WHERE task_name IN (%(names…)s)
+    AND (crashes = 0 OR crashes < max_crashes - 1)
     AND length(id) = 32
     AND id NOT GLOB '*[^0-9a-f]*'
     AND (expires_at IS NULL OR expires_at > strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now'))

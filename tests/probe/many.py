@@ -1,6 +1,7 @@
 """Functions of many tasks."""
 
 import os
+import signal
 import threading
 import time
 
@@ -45,6 +46,16 @@ def index(items: list[Item]):
             DOOR.wait(60)
         with item:
             act(item)
+
+
+@task(many=10, idempotent=True)
+def kill(items: list[Item]):
+    """The value "kill" ends the process, as the kernel does when memory runs out."""
+    time.sleep(0.5)
+    if "kill" in [item.value for item in items]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for item in items:
+        Run.objects.create(key=str(item.value))
 
 
 @task(many=5, idempotent=True, max_attempts=3)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 import time
@@ -218,6 +219,20 @@ async def poison(key="poison"):
 
 @task(idempotent=True, max_crashes=2)
 async def neighbour(key, seconds=0.3):
+    await asyncio.sleep(seconds)
+    await ran(key)
+
+
+@task(idempotent=True)
+async def poison_of_many(key="poison"):
+    """End the process while others run."""
+    await ran(key)
+    await asyncio.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(idempotent=True)
+async def neighbour_of_many(key, seconds=1.0):
     await asyncio.sleep(seconds)
     await ran(key)
 

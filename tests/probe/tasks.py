@@ -289,6 +289,38 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@task(idempotent=True)
+def poison(key="poison"):
+    """End the process as the kernel does when memory runs out, at each attempt."""
+    ran(key)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(idempotent=True)
+def neighbour(key, seconds=1.0):
+    time.sleep(seconds)
+    ran(key)
+
+
+NOW: set[str] = set()
+"""The tasks of ``beside`` that run in this process now."""
+
+
+@task(idempotent=True)
+def beside(key, seconds=0.2):
+    """Note the most tasks that ran at the same time as this one."""
+    NOW.add(key)
+    try:
+        most = len(NOW)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(0.01)
+            most = max(most, len(NOW))
+        ran(key, attempt=most)
+    finally:
+        NOW.discard(key)
+
+
 @task
 def bad_retry():
     raise Retry(after="soon")

@@ -115,7 +115,7 @@ def worker(one: WorkerFigures, links: Links) -> ShownWorker:
         % {"running": number(one.running), "slots": number(one.slots)},
         percent=round(100 * one.share),
         seen=exact(one.seen),
-        note=states.get(one.state, ""),
+        note=states.get(one.state, _("runs tasks alone after a crash") if one.is_alone else ""),
         is_bad=not one.is_alive,
     )
 

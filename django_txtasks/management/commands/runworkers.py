@@ -49,6 +49,7 @@ from django_txtasks.wording import in_english
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.process import signs
 from django_txtasks.worker.process.child import Assignment, Forked, Role
+from django_txtasks.worker.process.last_chances import NEWS, LastChanceProcesses
 from django_txtasks.worker.process.orders import (
     end_soon,
     obey,
@@ -109,9 +110,7 @@ class Command(OwnCommand):
         _refuse_contradictions(aliases, options, parts, limits)
         work = Assignment((), aliases, Role(options["child_role"]), options["max_tasks"])
         if supervises:
-            scalers = [
-                _scaler(alias, limits, queues, options, parts) for alias in aliases if limits
-            ]
+            scalers = _scalers(aliases, limits, queues, options, parts)
             child = self._supervise(config, aliases, options, parts, scalers)
             if child is None:
                 return
@@ -128,7 +127,7 @@ class Command(OwnCommand):
             stop_signals(stop.request),
             signals_in_background(own_process=self._called_from_command_line),
         ):
-            self._work(config, subscription, inbox, stop, {**options, "max_tasks": work.max_tasks})
+            self._work(config, subscription, inbox, stop, _options_of(work, options, parts))
 
     def _work(
         self,
@@ -152,10 +151,12 @@ class Command(OwnCommand):
             until_idle=options["batch"],
             max_tasks=options["max_tasks"],
             recycling=RecyclePolicy(options["max_tasks_per_process"], options["max_rss"]),
-            last_will=listeners[1] if listeners[1:] else None,
+            last_will=listeners[-1] if config.broker_url is not None else None,
             liveness=liveness,
+            tell_of_last_chance=_tell_of_last_chance if signs.are_heard() else None,
         )
-        _begin(subscription, liveness)
+        _begin(liveness)
+        _say_what_nobody_declares(subscription, options["known_names"])
         exited = worker.run()
         if exited in (Exit.CUT_SHORT, Exit.STUCK):
             self._cut_short(exited)
@@ -204,6 +205,7 @@ class Command(OwnCommand):
             when_started=parts.tell,
             scalers=scalers,
             patience=Patience.of(config, reloads=options["reload"]),
+            last_chances=_last_chances(aliases, options, parts),
         )
         if not options["reload"]:
             _import_for_children(config, aliases, parts)
@@ -218,6 +220,20 @@ class Command(OwnCommand):
         except Forked as child:
             return child
         return None
+
+
+def _options_of(work: Assignment, options: dict[str, Any], parts: Split) -> dict[str, Any]:
+    """Return the options for the worker of this process. Probes describe the other worker of the command."""
+    known = parts.names if parts.tells_of_names(work.role) else ()
+    own = {**options, "max_tasks": work.max_tasks, "known_names": known}
+    if work.role is not Role.LAST_CHANCE:
+        return own
+    others = ("probe_port", "liveness_file", "max_tasks_per_process", "max_rss")
+    return {**own, **dict.fromkeys(others), "probe_address": "", "threads": 1, "batch": True}
+
+
+def _tell_of_last_chance() -> None:
+    signs.tell(NEWS)
 
 
 def _has_done_other_work(config: Config, work: Assignment, pipe: int | None) -> bool:
@@ -279,7 +295,8 @@ def _only(aliases: Sequence[str]) -> str:
 
 def _listen(config: Config, subscription: Subscription, inbox: HintInbox) -> tuple[Any, ...]:
     """Start the source of hints, and with RabbitMQ the last will; return them in this order."""
-    inbox.source = source = hints.source(config, subscription, inbox.deliver)
+    has_hints = subscription.kind is not Kind.ALONE
+    inbox.source = source = hints.source(config, subscription, inbox.deliver) if has_hints else None
     listeners = [] if source is None else [source]
     if config.broker_url is not None:
         from django_txtasks.broker.will import LastWillConnection  # imports pika
@@ -296,6 +313,29 @@ def _cleaner(aliases: Sequence[str]) -> Assignment:
 
     command = [*get_child_arguments(), "--skip-checks", f"--child-role={Role.CLEANER.value}"]
     return Assignment(command, aliases, Role.CLEANER)
+
+
+def _last_chances(
+    aliases: Sequence[str], options: dict[str, Any], parts: Split
+) -> list[LastChanceProcesses]:
+    """Return what starts the processes that run last chances after a crash."""
+    role, command = Role.LAST_CHANCE, [*get_child_arguments(), "--skip-checks"]
+    own = {one: [f"--child-of-database={one}", f"--child-role={role.value}"] for one in aliases}
+    return [
+        LastChanceProcesses(Assignment([*command, *own[one]], [one], role), options["threads"])
+        for one in aliases
+        if parts.leaves_last_chances
+    ]
+
+
+def _scalers(
+    aliases: Sequence[str],
+    limits: Limits | None,
+    queues: Sequence[str],
+    options: dict[str, Any],
+    parts: Split,
+) -> list[ProcessScaler]:
+    return [_scaler(one, limits, queues, options, parts) for one in aliases if limits]
 
 
 def _scaler(
@@ -333,19 +373,17 @@ def _liveness(config: Config, file: str | None) -> Liveness:
     return liveness
 
 
-def _begin(subscription: Subscription, liveness: Liveness) -> None:
+def _begin(liveness: Liveness) -> None:
     """Tell the supervisor at once that the loop turns. From now on, it may wait for the database."""
     liveness.turned()
     signs.show_life()
-    _say_what_nobody_declares(subscription)
 
 
-def _say_what_nobody_declares(subscription: Subscription) -> None:
-    """Log names of waiting tasks that no worker declares; do nothing if the database cannot be reached."""
-    if subscription.kind is Kind.LOOP:  # the threads beside it say it for both
+def _say_what_nobody_declares(subscription: Subscription, known: Sequence[str]) -> None:
+    """Log names of waiting tasks that are not known; do nothing if no name is, or without the database."""
+    if not known:
         return
     sessions.leave_pool(subscription.alias)
-    known = [*subscription.names, *subscription.async_names]
     with contextlib.suppress(Error):
         found = names.undeclared(subscription.alias, subscription.queues, known)
         if found:

@@ -235,6 +235,11 @@ def _shown(now: Snapshot) -> list[str]:
             f"Async tasks: {workers.async_running} of {workers.async_slots} on "
             f"{counted(workers.loops, 'event loop')}{lag}."
         )
+    if workers.alone:
+        count = counted(workers.alone, "process", "processes")
+        lines.append(
+            f"Last chances after a crash: {count}, each with one task and nothing beside it."
+        )
     if workers.drains:
         lines.append(f"Drains: {workers.drains} alive.")
     if now.cleaners.trouble not in now.problems:

@@ -35,6 +35,8 @@ L   ended batches   0.02 s after the last look, if a    ARE_LIVE,             no
                     member has ended                    LIVE_MEMBER
 L   nothing: it     every 15 s, if an attempt has       NEXT_SEQ and rows     TXTASKS["stats"] = False
     writes figures  ended                               of RawStat
+L   last chances    every 2 s; each second while hints  DUE_LAST_CHANCES      nothing
+                    name rows that this worker leaves
 L   a cleaner       once, a lease after the start       all rows of cleaners  nothing
 ==  ==============  ==================================  ====================  ===================================
 """
@@ -80,6 +82,7 @@ class Looks:
 
     Args:
         cancels: the look for tasks that were asked to stop.
+        last_chances: the look for tasks that must run alone after a crash.
 
     Attributes:
         upcoming: look before each turn, so that the turn scans; only while found tasks may be claimed.
@@ -102,6 +105,7 @@ class Looks:
         cancels: Look,
         notes: ProgressNotes,
         figures: FigureWriter,
+        last_chances: Look,
     ) -> None:
         alias = subscription.alias
         self.upcoming = UpcomingLook(config, subscription, schedule, scans)
@@ -114,6 +118,7 @@ class Looks:
             ProgressWriter(alias, registration, notes),
             self.batches,
             figures,
+            last_chances,
         )
 
     def next(self, *, has_room: bool) -> float:

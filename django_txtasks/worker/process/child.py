@@ -38,6 +38,8 @@ class Role(enum.Enum):
     CLEANER = "cleaner"
     WATCHER = "load watcher"
     """It looks at the load, for ``runworkers --processes 1..8``."""
+    LAST_CHANCE = "last-chance worker"
+    """A worker with one slot for tasks that must run alone after a crash. It ends when none is due."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Assignment:
     @property
     def runs_tasks(self) -> bool:
         """True if an order to stop gives the process the grace."""
-        return self.role in (Role.WORKER, Role.LOOP)
+        return self.role in (Role.WORKER, Role.LOOP, Role.LAST_CHANCE)
 
 
 class Forked(BaseException):
@@ -104,6 +106,11 @@ class Child:
     def role(self) -> str:
         """The kind of its work, for people."""
         return self.assignment.role.value
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """True if an end without an error means that its work is done."""
+        return self.assignment.role is Role.LAST_CHANCE
 
     @property
     def running(self) -> bool:

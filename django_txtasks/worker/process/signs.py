@@ -52,6 +52,10 @@ class _Signs:
             with contextlib.suppress(OSError):  # the pipe is full, or the supervisor is gone
                 os.write(self._pipe, news)
 
+    def are_heard(self) -> bool:
+        """Return True if a supervisor has the other end of the pipe."""
+        return self._pipe is not None
+
     def forget(self) -> None:
         """Close the pipe, in a copy of the process that a task has made."""
         if self._pipe is not None:
@@ -61,6 +65,7 @@ class _Signs:
 
 _own = _Signs()
 use, vouch, show_life, tell = _own.use, _own.vouch, _own.show_life, _own.tell
+are_heard = _own.are_heard
 register_at_fork(after_in_child=_own.forget)
 
 

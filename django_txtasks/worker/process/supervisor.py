@@ -19,6 +19,7 @@ from django_txtasks import signals
 from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.child import Assignment, Child, Role
 from django_txtasks.worker.process.forking import can_fork
+from django_txtasks.worker.process.last_chances import NEWS, LastChanceProcesses
 from django_txtasks.worker.process.orders import has_ended
 from django_txtasks.worker.process.patience import NO_LIMITS, Patience
 from django_txtasks.worker.process.recycling import EXIT_CODE
@@ -46,6 +47,7 @@ class Supervisor:
         when_started: called once, when each child was started; it may log, so it may start threads.
         scalers: change the number of workers by the load; one for each database, or none.
         patience: the times after which a child that does nothing is killed.
+        last_chances: start processes for tasks that must run alone after a crash; one for each database, or none.
     """
 
     def __init__(
@@ -59,9 +61,10 @@ class Supervisor:
         when_started: Callable[[], None] | None = None,
         scalers: Sequence[ProcessScaler] = (),
         patience: Patience = NO_LIMITS,
+        last_chances: Sequence[LastChanceProcesses] = (),
     ) -> None:
         self.finite, self._parent, self._when_started = finite, parent, when_started
-        self._scalers, self._patience = scalers, patience
+        self._scalers, self._last_chances, self._patience = scalers, last_chances, patience
         watchers = [one.watcher for one in scalers]
         self.children = [Child(assignment) for assignment in [*assignments, *watchers]]
         self._may_fork = may_fork and not reload
@@ -115,7 +118,10 @@ class Supervisor:
             child.kill_if_frozen()
 
     def _scale(self) -> None:
-        self.children = [one for one in self.children if not (one.is_retiring and one.has_ended)]
+        self.children = [one for one in self.children if not _is_done(one)]
+        told = [one for one in self.children if NEWS in one.news()]
+        for processes in self._last_chances:
+            processes.start(self.children, told)
         for scaler in self._scalers:
             scaler.scale(self.children)
 
@@ -152,7 +158,7 @@ class Supervisor:
                 self._tell_of_end(child, code)
         elif code is not None and (child.restarts or code == EXIT_CODE):
             child.start_at = 0.0
-        elif code or (code is not None and not self.finite):
+        elif code or (code is not None and not (self.finite or child.ends_by_itself)):
             child.start_later(child.end_in_words(code))
         if self.stop.asked:
             child.start_at = None
@@ -201,6 +207,11 @@ def _is_failure(code: int | None) -> TypeGuard[int]:
     by the signal, but it has begun no task. A working child handles both signals, so they cannot end it.
     """
     return code not in (None, 0, EXIT_CODE, -signal.SIGTERM, -signal.SIGINT)
+
+
+def _is_done(child: Child) -> bool:
+    """Return True if a child that is started for a time has ended."""
+    return child.has_ended and (child.is_retiring or child.ends_by_itself)
 
 
 def _modified() -> dict[Path, float]:

@@ -1,0 +1,139 @@
+"""The last chances of tasks after a crash: one runs at a time, and nothing beside it.
+
+A worker that a supervisor has started only looks for them, and tells the supervisor, which starts a process with
+one slot. Where no supervisor is, the worker takes one itself, when it holds nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+from django.db import DatabaseError
+
+from django_txtasks.database.errors import is_timeout
+from django_txtasks.lifecycle import heads
+from django_txtasks.lifecycle.heads import LastChance
+from django_txtasks.lifecycle.turn import Capacity, Kind, Subscription
+from django_txtasks.rules.lanes import LaneRules
+from django_txtasks.worker.running.limits import NEVER
+from django_txtasks.worker.workload import Workload
+
+EVERY_SECONDS = 2.0
+"""Seconds between two looks."""
+HINTED_SECONDS = 1.0
+"""Least seconds between two looks if hints have named rows that the worker may not claim."""
+PATIENCE_SECONDS = 30.0
+"""Seconds after which a worker that always has other work claims no more of it, until it holds nothing."""
+AGAIN_SECONDS = 0.1
+"""Seconds until the next look if another process was quicker, or if the task's lane is full. Each further pause is
+twice as long, up to ``EVERY_SECONDS``."""
+REST_SECONDS = 60.0
+"""Seconds until the next look after a look that took too long."""
+
+
+class LastChances:
+    """The last chances that one worker knows. All times are by ``time.monotonic()``.
+
+    Args:
+        rules: the lanes whose tasks workers run.
+        tell: tells the supervisor that a last chance is due; None = there is no supervisor.
+
+    Attributes:
+        next: time of the next look.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        workload: Workload,
+        rules: LaneRules,
+        tell: Callable[[], None] | None = None,
+    ) -> None:
+        self._subscription, self._workload, self._rules = subscription, workload, rules
+        self._tell, self._takes = tell, subscription.takes_last
+        self.are_all = subscription.kind is Kind.ALONE  # this worker runs nothing else
+        self._found: list[LastChance] = []
+        self._full: set[str] = set()  # lanes that had no room
+        self._foreign: set[str] = set()  # lanes that have no rule
+        self._waits_since, self._pause = NEVER, AGAIN_SECONDS
+        self._runs = self._nothing_due = False
+        self.next = self._looked_at = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """True if the last look found none that this worker could take, also not when a lane has room again."""
+        return not self._takes or (self._nothing_due and not self._runs)
+
+    @property
+    def are_next(self) -> bool:
+        """True if the next turn claims a last chance."""
+        return bool(self._found) and not self._runs and self._workload.is_empty
+
+    @property
+    def ids(self) -> list[uuid.UUID]:
+        """The rows that were found in no lane."""
+        return [one.task_id for one in self._found if not one.lane]
+
+    @property
+    def lanes(self) -> list[str]:
+        """The lanes of the others."""
+        return list(dict.fromkeys(one.lane for one in self._found if one.lane))
+
+    def limited(self, capacity: Capacity) -> Capacity:
+        """Return the capacity of the next turn: one for a last chance, none beside it or if it waits for long."""
+        if not (self._found or self._runs or self.are_all):  # the usual case
+            return capacity
+        is_empty = self._workload.is_empty
+        if self._runs and is_empty:
+            self._runs, self._nothing_due, self.next = False, False, 0.0
+        if self._runs:
+            return Capacity(0)
+        if self._found and is_empty:
+            one = min(1, capacity.width)
+            return Capacity(min(one, capacity.dedicated), limit=one)
+        is_late = time.monotonic() >= self._waits_since + PATIENCE_SECONDS
+        return Capacity(0) if self.are_all or is_late else capacity
+
+    def taken(self, *, claimed: bool) -> None:
+        """Note the result of the turn that was to claim one. The next look says if more are due."""
+        if not (claimed or self.ids):
+            self._full.update(self.lanes)
+        self._found, self._runs, self._nothing_due = [], claimed, False
+        self._waits_since = NEVER
+        self.next = time.monotonic() + (0.0 if claimed else self._pause)
+        self._pause = AGAIN_SECONDS if claimed else min(2 * self._pause, EVERY_SECONDS)
+
+    def hurry(self) -> None:
+        """Look soon, because a hint has named a row that this worker may not claim."""
+        self.next = min(self.next, self._looked_at + HINTED_SECONDS)
+
+    def look(self) -> bool:
+        """Look for due rows. Return False: ``limited`` and ``are_next`` make the turn that claims one.
+
+        Raises:
+            DatabaseError, InterfaceError: the next look repeats it.
+        """
+        now = self._looked_at = time.monotonic()
+        self.next = now + EVERY_SECONDS
+        try:
+            found = heads.last_chances(self._subscription, self._full | self._foreign)
+        except DatabaseError as error:
+            if not is_timeout(error):
+                raise
+            self.next = now + REST_SECONDS
+            return False
+        self._foreign.update(
+            one.lane for one in found if one.lane and not self._rules.find(one.lane)
+        )
+        found = [one for one in found if one.lane not in self._foreign]
+        if found and self._tell is not None and (self._runs or not self._takes):
+            self._tell()
+        if self._takes and not self._runs:
+            self._nothing_due = not (found or self._full)
+            self._waits_since = min(self._waits_since, now) if found else NEVER
+            self._found = found
+        if not found:
+            self._full.clear()
+        return False

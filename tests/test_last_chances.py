@@ -1,0 +1,142 @@
+"""Last chances after a crash, where no supervisor starts a process for them, and the look for them."""
+
+import itertools
+from datetime import timedelta
+
+import helpers
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.utils import timezone
+from probe import tasks
+from probe.models import Run
+from reads import explained, work_counted
+
+from django_txtasks import enqueue_many
+from django_txtasks.lifecycle import heads
+from django_txtasks.models import FinishedTask, PausedQueue, Task
+from django_txtasks.worker import last_chances as of_worker
+from django_txtasks.worker.process.child import Assignment, Child, Role
+from django_txtasks.worker.process.last_chances import MOST, LastChanceProcesses
+
+pytestmark = pytest.mark.usefixtures("rows")
+
+
+def last(*keys, function=tasks.beside, **values):
+    """Enqueue tasks whose next attempt is the last allowed one after a crash."""
+    handles = enqueue_many([(function, (key,)) for key in keys])
+    Task.objects.filter(pk__in=[one.id for one in handles]).update(crashes=2, **values)
+    return handles
+
+
+def most_beside():
+    """Return the number of tasks that ran at the same time as each last chance, itself included."""
+    return dict(Run.objects.filter(key__startswith="last").values_list("key", "attempt"))
+
+
+def found():
+    return [one.task_id for one in heads.last_chances(helpers.subscription())]
+
+
+@pytest.fixture
+def soon(monkeypatch, txtasks):
+    """Looks and patience that fit a test."""
+    monkeypatch.setattr(of_worker, "EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(of_worker, "PATIENCE_SECONDS", 0.3)
+    txtasks(poll_interval=0.1, lanes={"customer:*": {"at_most": 2}})
+
+
+def test_a_worker_without_a_supervisor_runs_them_one_at_a_time_with_nothing_beside(soon):
+    """It always has other work, and stops claiming it after its patience."""
+    enqueue_many([(tasks.beside, (f"other{n}",)) for n in range(40)])
+    last("last1", "last2", "last3")
+    with helpers.working(threads=4):
+        helpers.wait_until(lambda: len(most_beside()) == 3)
+        others = Run.objects.filter(key__startswith="other").count()
+        helpers.wait_until(lambda: FinishedTask.objects.count() == 43)
+    assert most_beside() == {"last1": 1, "last2": 1, "last3": 1}
+    assert others < 40, "they must not wait until all other work is done"
+    assert Run.objects.filter(key__startswith="other", attempt__gt=1).exists()
+
+
+def test_one_in_a_lane_runs_alone_too_and_waits_while_the_lane_is_paused(soon):
+    free, paused = (tasks.beside.using(lane=f"customer:{n}").enqueue(f"last{n}") for n in (1, 2))
+    Task.objects.update(crashes=2)
+    call_command("txtasks_lane", "pause", "customer:2", verbosity=0)
+    assert found() == [free.id]
+    others = [(tasks.beside.using(lane="customer:1"), (f"other{n}",)) for n in range(6)]
+    enqueue_many([*others, *((tasks.beside, (f"another{n}",)) for n in range(6))])
+    with helpers.working(threads=4):
+        helpers.wait_until(lambda: FinishedTask.objects.count() == 13)
+    assert most_beside() == {"last1": 1}
+    assert Task.objects.get().pk == paused.id
+
+
+def test_a_lane_without_a_rule_does_not_keep_others_waiting(soon):
+    rows = last(*(f"last{n}" for n in range(heads.MOST_LAST_CHANCES + 1)))
+    Task.objects.filter(pk__in=[one.id for one in rows[:-1]]).update(lane="nobody")
+    with helpers.working(threads=2):
+        helpers.wait_until(lambda: helpers.finished(rows[-1].id))
+
+
+def test_a_command_that_ends_when_nothing_is_due_runs_them(soon):
+    last("last1", "last2")
+    tasks.beside.enqueue("other")
+    call_command("runworkers", "--batch", verbosity=0)
+    assert most_beside() == {"last1": 1, "last2": 1}
+    assert FinishedTask.objects.count() == 3
+
+
+def test_what_no_worker_may_start_is_not_due():
+    rows = last(*map(str, range(6)))
+    later, expired, unknown, at_limit, elsewhere, due = (one.id for one in rows)
+    an_hour = timedelta(hours=1)
+    Task.objects.filter(pk=later).update(run_after=timezone.now() + an_hour)
+    Task.objects.filter(pk=expired).update(expires_at=timezone.now() - an_hour)
+    Task.objects.filter(pk=unknown).update(task_name="gone.function")
+    Task.objects.filter(pk=at_limit).update(attempt=2_147_483_647)
+    Task.objects.filter(pk=elsewhere).update(queue_name="elsewhere")
+    assert found() == [due]
+    PausedQueue.objects.create(pk="default", paused_by="ann")
+    assert not found()
+
+
+def test_a_row_whose_limit_is_zero_stops_no_claim():
+    """A person may write such a row, and MariaDB's column has no sign."""
+    (row,) = last("x", max_crashes=0)
+    assert found() == [row.id]
+
+
+def test_a_look_reads_no_backlog(soon):
+    """The statistics are those of an empty table."""
+    helpers.execute(
+        "ANALYZE TABLE txtasks_task" if connection.vendor == "mysql" else "ANALYZE txtasks_task"
+    )
+    enqueue_many((tasks.note, (str(n),)) for n in range(3000))
+    Task.objects.filter(priority=0).update(crashes=1)
+    rows = last("a", "b")
+    if connection.vendor == "postgresql":
+        with explained() as plans:
+            assert found() == [one.id for one in rows]
+        assert max(count for count, _ in plans) <= 10, plans
+        return
+    with work_counted() as counted:
+        assert found() == [one.id for one in rows]
+    assert counted[0] <= 100
+
+
+@pytest.mark.once
+def test_the_supervisor_starts_another_process_only_if_all_are_at_work():
+    """Of each database it starts one for the first news, and as many as run last chances, up to a limit."""
+    mine = Assignment((), ["default"], Role.LAST_CHANCE)
+    worker, other = Child(Assignment((), ["default"])), Child(Assignment((), ["second"]))
+    children = [worker, other]
+    processes = LastChanceProcesses(mine, threads=16)
+    processes.start(children, [other])
+    assert len(children) == 2, "the news of another database"
+    processes.start(children, [worker])
+    processes.start(children, [worker])
+    assert len(children) == 3, "the first one has not claimed yet"
+    for _ in itertools.repeat(None, 6):
+        processes.start(children, [worker, children[-1]])
+    assert len(children) == 2 + MOST
