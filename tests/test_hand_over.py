@@ -307,7 +307,7 @@ def test_one_drain_of_an_ordered_queue_is_active_and_the_other_waits(txtasks, mo
 
 
 def test_a_call_that_does_not_return_keeps_the_drain_from_calling_again(monkeypatch):
-    monkeypatch.setattr("django_txtasks.hand_over.targets.functions.CALL_SECONDS", 0.1)
+    monkeypatch.setattr("django_txtasks.hand_over.targets.calling.CALL_SECONDS", 0.1)
     monkeypatch.setattr("django_txtasks.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
     relay.may_go_on.clear()
     enqueue_task(paid, 1)

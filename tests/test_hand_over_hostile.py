@@ -196,7 +196,7 @@ def test_no_row_is_dead_while_the_target_takes_none():
 
 
 def test_a_row_that_takes_too_long_keeps_no_other_row_back(monkeypatch):
-    monkeypatch.setattr("django_txtasks.hand_over.targets.functions.CALL_SECONDS", 0.2)
+    monkeypatch.setattr("django_txtasks.hand_over.targets.calling.CALL_SECONDS", 0.2)
     over = threading.Event()
 
     def send(rows):
@@ -208,7 +208,7 @@ def test_a_row_that_takes_too_long_keeps_no_other_row_back(monkeypatch):
 
 
 def test_behind_a_call_that_does_not_return_no_rows_are_sent_that_nobody_holds(monkeypatch):
-    monkeypatch.setattr("django_txtasks.hand_over.targets.functions.CALL_SECONDS", 0.2)
+    monkeypatch.setattr("django_txtasks.hand_over.targets.calling.CALL_SECONDS", 0.2)
     over, sent = threading.Event(), []
 
     def send(rows):
@@ -225,7 +225,7 @@ def test_behind_a_call_that_does_not_return_no_rows_are_sent_that_nobody_holds(m
     assert helpers.row(again.id).snoozes == 1
     over.set()
     helpers.wait_until(lambda: drain._turn() is not None and drain.handed == 2)
-    assert sent == ["bad", "bad", "good"]
+    assert sent == ["bad", "good", "bad"]
 
 
 def test_a_coroutine_function_is_refused_at_the_start(txtasks):

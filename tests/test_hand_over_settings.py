@@ -15,7 +15,7 @@ from django_txtasks.enqueueing.batches import batch
 from django_txtasks.exceptions import Away, ConfigError, InvalidOption, UnknownQueue
 from django_txtasks.hand_over.process import DrainProcess
 from django_txtasks.hand_over.rows import MESSAGE
-from django_txtasks.hand_over.targets import target_of
+from django_txtasks.hand_over.targets import make
 from django_txtasks.inspection import audit, explain, status
 from django_txtasks.lifecycle import names, workers
 from django_txtasks.models import Task, Worker
@@ -75,7 +75,7 @@ def test_an_object_may_make_its_own_target(txtasks):
     txtasks(hand_over={"events": {"to": "probe.relay.app", "ordered": True}})
     relay.app = App()
     try:
-        assert target_of(get_config(), "events") == ("events", True)
+        assert make(get_config(), "events") == ("events", True)
     finally:
         del relay.app
 

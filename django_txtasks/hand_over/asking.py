@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from django_txtasks.database.errors import text_of
 from django_txtasks.exceptions import Away, Refused
 from django_txtasks.hand_over.rows import Row
-from django_txtasks.hand_over.target import Answers, Target
+from django_txtasks.hand_over.target import Answers, NotReturned, Target
 
 
 def ask(
@@ -21,6 +21,8 @@ def ask(
 
     Rows that were postponed before have a call of their own, after the others. If it breaks again, no other row
     arrives twice.
+
+    If a call does not return, a row that was sent alone is postponed. After such a call, rows are sent alone.
 
     One row alone may end the connection, or get no answer, although the target takes other rows. Such a row must
     not keep all others back, so it is postponed: see ``_postpone_suspects``.
@@ -99,6 +101,9 @@ def _in_order(target: Target, rows: Sequence[Row], until: float) -> Answers:
 def _send(target: Target, rows: Sequence[Row], until: float) -> Answers:
     try:
         answers = target.send(rows, until)
+    except NotReturned as error:
+        alone = {rows[0].id: str(error)} if len(rows) == 1 else {}
+        return Answers(postponed=alone, away=str(error))
     except Away as error:
         return Answers(away=str(error))
     except Refused as error:

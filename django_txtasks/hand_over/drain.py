@@ -16,7 +16,7 @@ from django_txtasks.database import sessions
 from django_txtasks.database.errors import is_in_the_way, is_repeatable, text_of
 from django_txtasks.exceptions import Away
 from django_txtasks.hand_over.passes import Passed, Passes
-from django_txtasks.hand_over.target import Target
+from django_txtasks.hand_over.target import NotReturned, Target
 from django_txtasks.rules.retry import backoff
 from django_txtasks.signals.outage import Outage
 from django_txtasks.worker.hint_inbox import HintInbox
@@ -78,6 +78,7 @@ class Drain:
         )
         self._outage = Outage(alias, lambda: f"Drain of queue {queue}")
         self._size, self._failures = MOST_ROWS, 0
+        self._last_rows, self._to_send_alone = 0, 0  # one row of a call that hangs is the reason
         self._away_since: float | None = None
         self._away_count, self._postponed = 0, _PostponedRows(queue)
         self._unheard = ""  # why the last rows that were sent had no answer
@@ -104,6 +105,9 @@ class Drain:
         """Make one pass. Return the seconds until the next one; None = it was the last one."""
         try:
             self._target.look_after()
+        except NotReturned as error:
+            self._to_send_alone = max(self._to_send_alone, self._last_rows)
+            return self._is_away(str(error), longest=FIRST_DELAY_SECONDS)
         except Away as error:
             return self._is_away(str(error))
         try:
@@ -120,7 +124,9 @@ class Drain:
     def _after(self, passed: Passed) -> float | None:
         answers = passed.answers
         self.handed += len(answers.taken)
+        self._last_rows = passed.rows
         if answers.taken:
+            self._away_count = 0
             signals.tasks_handed.emit(
                 count=len(answers.taken), queue=self.queue, seconds=passed.seconds
             )
@@ -144,10 +150,12 @@ class Drain:
     def _adapt(self, passed: Passed) -> None:
         if passed.seconds > SLOW_SECONDS:
             self._size = max(1, self._size // 2)
+        elif self._to_send_alone:
+            self._to_send_alone = max(0, self._to_send_alone - passed.rows)
         elif passed.seconds < QUICK_SECONDS and passed.rows:
             self._size = min(MOST_ROWS, self._size * 2)
 
-    def _is_away(self, reason: str) -> float | None:
+    def _is_away(self, reason: str, *, longest: float = LONGEST_DELAY_SECONDS) -> float | None:
         """Tell once that the target cannot be reached. Return the seconds to wait; None = give it up."""
         self.away = reason
         self._away_count += 1
@@ -155,7 +163,7 @@ class Drain:
         if self._until_idle and self._away_count >= TRIES:
             self.left = reason if self._unheard or self._passes.has_due_rows() else ""
             return None
-        delay = _delay(self._away_count, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
+        delay = _delay(self._away_count, FIRST_DELAY_SECONDS, longest)
         is_news = self._away_since is None
         if self._away_since is None:
             self._away_since = time.monotonic()

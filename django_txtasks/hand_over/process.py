@@ -95,7 +95,9 @@ class DrainProcess:
         threads = [self._thread(drain) for drain in self.drains]
         for thread in threads:
             thread.start()
-        while any(map(threading.Thread.is_alive, threads)) and not (self._broken or self.stop.now):
+        while any(map(threading.Thread.is_alive, threads)) and not self.stop.now:
+            if self._broken and not self.stop.asked:
+                self.stop.request(why="a drain has failed")  # the others end their passes
             turned()
             self._over.wait(DEAF_SECONDS)
         for presence in self._presences:

@@ -7,7 +7,12 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from django_txtasks.exceptions import Away
 from django_txtasks.hand_over.rows import Row
+
+
+class NotReturned(Away):
+    """A call of the target has not returned in time. What it does later is unknown."""
 
 
 @dataclass
@@ -56,6 +61,7 @@ class Answers:
 class Target(Protocol):
     """A system that gets the rows of one queue. One thread calls it.
 
+    If a call does not return, ``CalledTarget`` gives the object up, and another object takes its place.
     ``TXTASKS["hand_over"]`` may name an object with a method ``txtasks_target(queue, ordered=...)``, which returns
     one.
     """

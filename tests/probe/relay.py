@@ -3,12 +3,17 @@
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 from django_txtasks.hand_over import passes
+from django_txtasks.hand_over.targets import calling
 
 if limit := os.environ.get("TXTASKS_TEST_SESSION_LIMIT"):  # of a process that a test freezes
     passes.SESSION_LIMIT = timedelta(seconds=float(limit))
+
+if os.environ.get("TXTASKS_TEST_QUICK_CALLS"):
+    calling.CALL_SECONDS, calling.GIVE_UP_SECONDS, calling.MOST_GIVEN_UP = 0.2, 0.4, 2
 
 got = []
 """The rows of each call."""
@@ -41,6 +46,15 @@ def send(rows):
 def names():
     """Return the task names of all rows, in their order."""
     return [row.task_name for rows in got for row in rows]
+
+
+def hang(rows):
+    """Like ``write``, but never return from a row of the task "bad": it waits for another thread."""
+    for row in rows:
+        if row.task_name == "bad":
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(threading.Event().wait).result()
+        write([row])
 
 
 def write_at_last(rows):

@@ -112,7 +112,7 @@ class Celery(celery.Celery):  # type: ignore[misc]  # Celery has no types
         """Return the target of ``TXTASKS["hand_over"]`` for the rows of a queue."""
         from django_txtasks.contrib.celery.target import CeleryTarget
 
-        return CeleryTarget(self, queue)
+        return CeleryTarget(self)
 
 
 @contextmanager

@@ -14,15 +14,12 @@ from django_txtasks.database.errors import text_of
 from django_txtasks.exceptions import Away, Refused
 from django_txtasks.hand_over.rows import Row
 from django_txtasks.hand_over.target import Answers
-from django_txtasks.hand_over.targets.calling import Caller
 
 if TYPE_CHECKING:
     from django_txtasks.contrib.celery.app import Celery
 
 CONFIRM_SECONDS = 5.0
 """Longest time to wait for the confirms of one call."""
-MORE_SECONDS = 1.0
-"""Time for the answers that are known when the time of a call is over."""
 CLOSE_SECONDS = 2.0
 """Longest time for the broker to confirm the end of a connection."""
 HEARTBEAT_SECONDS = 30
@@ -50,13 +47,12 @@ class Sender(Protocol):
 class CeleryTarget:
     """Publishes rows with the settings of a Celery app, on a connection of its own.
 
-    It sends in a thread of its own: receivers of Celery's signals run then, which may use the database, and a
-    transport may wait for a silent broker without end.
+    Receivers of Celery's signals run while it sends, which may use the database, and a transport may wait for a
+    silent broker without end. So a ``CalledTarget`` calls it.
     """
 
-    def __init__(self, app: Celery, queue: str) -> None:
+    def __init__(self, app: Celery) -> None:
         self._app = app
-        self._caller = Caller(self._send_rows, queue)
         self._connection: Any = None
         self._sender: Sender | None = None
         for name in app.loader.default_modules:  # the options of tasks route rows without a message
@@ -66,7 +62,6 @@ class CeleryTarget:
 
     def look_after(self) -> None:
         """Connect if necessary; see ``Target``."""
-        self._caller.look_after()
         try:
             self._open().look_after()
         except Away as error:
@@ -77,11 +72,6 @@ class CeleryTarget:
 
     def send(self, rows: Sequence[Row], until: float) -> Answers:
         """Publish these rows, and wait for the answers; see ``Target``."""
-        seconds = until - time.monotonic() + MORE_SECONDS
-        said: Answers = self._caller.call(rows, until, seconds=seconds)
-        return said
-
-    def _send_rows(self, rows: Sequence[Row], until: float) -> Answers:
         until = min(until, time.monotonic() + CONFIRM_SECONDS)
         answers = Answers()
         messages = [one for one in (self._message(row, answers) for row in rows) if one is not None]
@@ -90,7 +80,6 @@ class CeleryTarget:
 
     def close(self) -> None:
         """End the connection in good order."""
-        self._caller.end()
         connection = self._forget()
         with contextlib.suppress(Exception):  # each transport has its own
             if connection.transport.driver_name == BY_BATCHES:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -15,17 +14,14 @@ from django_txtasks.database.execute import as_uuid, is_uuid
 from django_txtasks.exceptions import Refused
 from django_txtasks.hand_over.rows import Row
 from django_txtasks.hand_over.target import Answers
-from django_txtasks.hand_over.targets.calling import Caller
 
-CALL_SECONDS = 10.0
-"""Longest time of one call. The rows are locked meanwhile."""
 OF_NETWORK = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError)
 NO_ROUTE = {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH}
 """Numbers of an OSError that mean that no network leads to the other system."""
 
 
 class FunctionTarget:
-    """Calls a function with a list of rows, in a thread with database sessions of its own.
+    """Calls a function with a list of rows.
 
     What the function writes to a database is committed by the function, not by the drain.
 
@@ -34,18 +30,16 @@ class FunctionTarget:
             The id may be text. A reason is text, or ``Refused`` for a row that it can never take.
     """
 
-    def __init__(self, function: Callable[[list[Row]], Any], name: str) -> None:
-        self._caller = Caller(function, name)
+    def __init__(self, function: Callable[[list[Row]], Any]) -> None:
+        self._function = function
 
     def look_after(self) -> None:
-        """Refuse to call the function while an earlier call has not returned; see ``Target``."""
-        self._caller.look_after()
+        """Do nothing: the function has its own connections."""
 
     def send(self, rows: Sequence[Row], until: float) -> Answers:
         """Call the function with these rows; see ``Target``."""
-        seconds = min(CALL_SECONDS, until - time.monotonic())
         try:
-            said = self._caller.call(list(rows), seconds=seconds)
+            said = self._function(list(rows))
         except Exception as error:
             if _is_of_network(error):
                 return Answers(away=text_of(error))
@@ -53,8 +47,7 @@ class FunctionTarget:
         return _read(said, rows)
 
     def close(self) -> None:
-        """End the thread, without waiting for a call that has not returned."""
-        self._caller.end()
+        """Do nothing."""
 
 
 def _is_of_network(error: BaseException) -> bool:

@@ -12,6 +12,7 @@ from django.core.management.base import CommandError
 from django_txtasks.conf import Config, get_config
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.hand_over.process import DrainProcess
+from django_txtasks.hand_over.targets.calling import TooManyHang
 from django_txtasks.management.console import (
     LoopCommand,
     database_option,
@@ -60,12 +61,22 @@ class Command(LoopCommand):
             raise CommandError(str(error)) from None
         make = partial(LivenessOfAll, process.livenesses)
         with answering_until_stopped(options, make, process.stop.request) as together:
-            process.run(together.turned)
+            try:
+                process.run(together.turned)
+            except TooManyHang as error:
+                self._end(str(error))
         if process.stop.now and self._called_from_command_line:
-            end_process(1)  # a thread that is stuck must not keep the process alive
+            self._end("A pass has not ended in time, and is rolled back.")
         if process.left:
             reasons = "\n".join(process.left)
             raise CommandError(f"Due tasks are left: {reasons}", returncode=EXIT_CODE_LEFT)
+
+    def _end(self, why: str) -> None:
+        """End the process with an error. A thread that is stuck must not keep it alive."""
+        if not self._called_from_command_line:
+            raise CommandError(why)
+        self.stderr.write(why)
+        end_process(1)
 
 
 def _queues(config: Config, wanted: Sequence[str] | None) -> list[str]:
