@@ -7,6 +7,7 @@ import urllib.request
 import uuid
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 
 import helpers
 import pika
@@ -91,7 +92,23 @@ def body(key="key", name=TAKEN, **more):
 
 
 def with_id(message_id=None, **more):
-    return pika.BasicProperties(message_id=message_id or uuid.uuid4().hex, delivery_mode=2, **more)
+    return WithDoubles(message_id=message_id or uuid.uuid4().hex, delivery_mode=2, **more)
+
+
+class WithDoubles(pika.BasicProperties):
+    """Properties whose floats are doubles of AMQP, which other libraries send and pika cannot."""
+
+    def encode(self):
+        doubles = {k: one for k, one in (self.headers or {}).items() if type(one) is float}
+        places = {name: 2**60 + number for number, name in enumerate(doubles)}
+        headers, self.headers = self.headers, {**(self.headers or {}), **places} or None
+        text = b"".join(super().encode())
+        self.headers = headers
+        for name, place in places.items():
+            seen = struct.pack(">cq", b"l", place)
+            assert seen in text
+            text = text.replace(seen, struct.pack(">cd", b"d", doubles[name]))
+        return [text]
 
 
 def message(key="key", message_id=None, **more):
@@ -245,6 +262,40 @@ def test_perform_at_is_the_earliest_start(queue, said):
     assert Task.objects.get().run_after == AT
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        AT.timestamp() + 0.75,
+        f"{int(AT.timestamp())}.75",
+        (AT + timedelta(seconds=0.75)).isoformat(),
+    ],
+    ids=["double", "decimal text", "ISO"],
+)
+def test_perform_at_keeps_the_fraction_of_a_second(queue, said):
+    """pika reads a double without its fraction, and the task would start too early."""
+    headers = {"before": "perform_at", "perform_at": said, "weight": 1.5, "count": 7}
+    queue.send(message("later", headers=headers))
+    with taking(queue):
+        helpers.wait_until(Task.objects.exists)
+    assert Task.objects.get().run_after == AT + timedelta(seconds=0.75)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["1970-01-01T00:00:00Z", 0, 0.5, "1000000000.5", datetime(1990, 1, 1, tzinfo=timezone.utc),
+     Decimal(1_000_000_000)],
+    ids=["ISO", "number", "double", "decimal text", "timestamp", "decimal"],
+)  # fmt: skip
+def test_a_perform_at_that_has_passed_is_now_and_overtakes_nobody(queue, said):
+    own = [tasks.note.enqueue(f"{number}") for number in range(3)]
+    queue.send(message("theirs", headers={"perform_at": said}))
+    with taking(queue):
+        helpers.wait_until(lambda: Task.objects.count() == 4)
+    rows = list(Task.objects.order_by("run_after"))
+    assert [row.pk for row in rows[:3]] == [one.id for one in own]
+    assert rows[0].enqueued_at <= rows[3].run_after
+
+
 class Undecodable(pika.BasicProperties):
     """Properties whose header has a time that Python does not have. RabbitMQ takes it."""
 
@@ -283,6 +334,12 @@ BAD = [
     (body(), {"headers": {"perform_at": 1_900_000_000_000}}, "perform_at is"),
     (body(), {"headers": {"perform_at": 2**62}}, "perform_at is"),
     (body(), {"headers": {"perform_at": {"at": 1}}}, "perform_at is {'at': 1}"),
+    (body(), {"headers": {"perform_at": "1900000000000"}}, "not milliseconds"),
+    (body(), {"headers": {"perform_at": "20301231"}}, "perform_at is"),
+    (body(), {"headers": {"perform_at": "2030-01-01T00:00:00 Europe/Berlin"}}, "perform_at is"),
+    (body(), {"headers": {"perform_at": "nan"}}, "perform_at is"),
+    (body(), {"headers": {"perform_at": -1.5}}, "between the years 1970 and 9000"),
+    (body(), {"headers": {"perform_at": "9999-12-31T23:59:59Z"}}, "between the years 1970 and 9000"),
 ]  # fmt: skip
 
 
@@ -302,7 +359,7 @@ def test_a_message_that_cannot_be_a_task_goes_away_with_its_reason_and_keeps_no_
         assert properties.headers[CAME_FROM] == queue.name
         assert properties.delivery_mode == 2
         for name, value in (sent.headers or {}).items():
-            assert properties.headers[name] == value
+            assert properties.headers[name] == (repr(value) if type(value) is float else value)
 
 
 def test_a_message_whose_properties_cannot_be_decoded_ends_no_connection(queue):

@@ -145,7 +145,9 @@ def _properties(theirs: Any, reason: str, queue: str) -> pika.BasicProperties:
     kept = {name: getattr(theirs, name) for name in _KEPT}
     own = {REASON: reason, CAME_FROM: queue}
     headers = {
-        name: value for name, value in (theirs.headers or {}).items() if name not in _NOT_KEPT
+        name: repr(value) if isinstance(value, float) else value  # pika sends no doubles
+        for name, value in (theirs.headers or {}).items()
+        if name not in _NOT_KEPT
     }
     if not _can_be_sent(headers):
         headers = {}

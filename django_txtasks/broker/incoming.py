@@ -56,12 +56,25 @@ class _AnyMessage(Connection):
 
     def _read_frame(self) -> Any:
         try:
-            return super()._read_frame()
+            found = super()._read_frame()
         except Exception as error:
             found = _with_empty_properties(self._frame_buffer, error)
             if found is None:
                 raise
-            return found
+        _restore_fractions(self._frame_buffer, found[1])
+        return found
+
+
+def _restore_fractions(data: bytes, found: Any) -> None:
+    """Replace the headers that were doubles, of which pika has cut the fraction off."""
+    is_header = isinstance(found, frame.Header)
+    headers: dict[str, Any] = (is_header and found.properties.headers) or {}
+    for name, value in headers.items():
+        if isinstance(value, int) and not isinstance(value, bool):
+            key = name.encode()
+            _, is_double, rest = data.partition(bytes([len(key)]) + key + b"d")
+            if is_double and int(double := struct.unpack_from(">d", rest)[0]) == value:
+                headers[name] = double
 
 
 def _with_empty_properties(data: bytes, error: Exception) -> Any:

@@ -7,7 +7,9 @@ each id counts once for a function. Header ``perform_at``: the earliest start.
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Any, Protocol
 
 from django.utils.dateparse import parse_datetime
@@ -23,6 +25,8 @@ MAX_BODY_BYTES = 2 * MAX_BYTES
 """Longest body, in bytes. The arguments have their own limit, but JSON can be written with spaces and escapes."""
 MAX_REASON_CHARACTERS = 1000
 PERFORM_AT = "perform_at"
+_SECONDS = re.compile(r"[0-9]{9,11}([.][0-9]+)?")
+"""A Unix time as text. Fewer digits may be a date such as 20301231."""
 KEYS = ("task", "args", "kwargs", "id", "enqueued_at")
 """Keys of a body. The last two are for people."""
 MessageCall = tuple[TaskFunction[..., Any], list[Any], dict[str, Any]]
@@ -140,12 +144,23 @@ def _message_id(properties: Any) -> str:
 
 
 def _moment(properties: Any) -> Any:
-    """Return the earliest start: ISO 8601 with an offset, a Unix time in seconds, or a timestamp of AMQP."""
-    value = (properties.headers or {}).get(PERFORM_AT)
+    """Return the earliest start; None: now.
+
+    A time that has passed is now, by this machine's clock: otherwise the task would overtake all that wait.
+    """
+    moment = moment_of("the message", PERFORM_AT, _said(properties))
+    is_past = isinstance(moment, datetime) and moment <= datetime.now(timezone.utc)
+    return None if is_past else moment
+
+
+def _said(properties: Any) -> Any:
+    """Return the time in the header: ISO 8601 with an offset, a Unix time in seconds, or a timestamp of AMQP."""
+    value: Any = (properties.headers or {}).get(PERFORM_AT)
     moment = value
     try:
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            moment = datetime.fromtimestamp(value, timezone.utc)
+        is_number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+        if is_number or (isinstance(value, str) and _SECONDS.fullmatch(value)):
+            moment = datetime.fromtimestamp(float(value), timezone.utc)
         elif isinstance(value, str):
             moment = parse_datetime(value)
         elif isinstance(value, datetime) and value.tzinfo is None:  # pika before 1.4
@@ -155,6 +170,6 @@ def _moment(properties: Any) -> Any:
     if value is not None and not isinstance(moment, datetime):
         raise Refused(
             f"its header {PERFORM_AT} is {value!r}; use ISO 8601 with an offset, such as 2026-12-01T08:00:00Z, or "
-            "seconds since 1970."
+            "seconds since 1970 (not milliseconds)."
         )
-    return moment_of("the message", PERFORM_AT, moment)
+    return moment
