@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from django_txtasks import batch
+from django_txtasks import batch, external
 from django_txtasks.inspection.preflight import preflight, shapes
 from django_txtasks.inspection.preflight.shapes import Call
 from django_txtasks.management.commands.txtasks_preflight import Command
@@ -318,3 +318,19 @@ def _queries(work):
     with CaptureQueriesContext(connection) as captured:
         work()
     return captured.captured_queries
+
+
+def test_what_is_handed_over_needs_no_function_here(txtasks):
+    """Its code is in the other system. A queue of workers with the same names is checked as ever."""
+    txtasks(queues=["default", "events"], hand_over={"events": "probe.relay.send"})
+    external("mail.nightly", queue_name="events").using(run_after=7200).enqueue(1)
+    schedule = {"task_name": "mail.nightly", "every": 60, "next_at": "2030-01-01T00:00:00Z"}
+    Schedule.objects.create(name="theirs", queue_name="events", **schedule)
+    row(name="probe.tasks.note", args=[1, 2, 3], queue_name="events")
+    assert told("--database", "default")[0] == 0 and not found()
+    Schedule.objects.create(name="ours", queue_name="default", **schedule)
+    row(name="mail.nightly")
+    assert [(kind, where) for kind, _, where, _ in found()] == [
+        ("UNKNOWN", "schedule ours"),
+        ("UNKNOWN", "tasks"),
+    ]

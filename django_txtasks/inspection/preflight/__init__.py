@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from django.db import DatabaseError, connections
 
+from django_txtasks.conf import get_config
 from django_txtasks.database.errors import is_timeout, text_of
 from django_txtasks.inspection.preflight.cases import (
     OF_HOOK,
@@ -93,15 +94,20 @@ class Report:
 def preflight(alias: str, seconds: float) -> Report:
     """Check the live tasks, their hooks, open batches and schedules of a database. It only reads.
 
+    The tasks and schedules of queues that are handed over are only counted: their code is in another system.
+
     Args:
         seconds: longest time to read tasks, and again to read batches.
     """
     report, cases = Report(), lru_cache(MOST_SHAPES)(cases_of)
+    handed = get_config().hand_over
     if Task._meta.db_table not in connections[alias].introspection.table_names():
         return report  # a new database, before its first migrate
     try:
         for shape, count, sample in shapes_of_rows(alias, seconds):
             report.tasks += count
+            if shape.queue_name in handed:  # the other system has the code
+                continue
             report.add(cases(shape), state=shape.status, count=count, sample=sample)
         batches, is_cut = hooks_of_batches(alias, seconds)
         if is_cut:
@@ -113,13 +119,22 @@ def preflight(alias: str, seconds: float) -> Report:
         if not is_timeout(error):
             raise
         report.trouble = f"Not all rows could be read in {seconds:g} s: {text_of(error)}"
-    _check_schedules(report, alias)
+    _check_schedules(report, alias, handed)
     return report
 
 
-def _check_schedules(report: Report, alias: str) -> None:
+def _check_schedules(report: Report, alias: str, handed: Container[str]) -> None:
     """Check the rows of schedules. Leave out rows that ``migrate`` replaces by what this code declares."""
-    columns = ("name", "task_name", "args", "kwargs", "enabled", "from_code", "edited")
+    columns = (
+        "name",
+        "task_name",
+        "queue_name",
+        "args",
+        "kwargs",
+        "enabled",
+        "from_code",
+        "edited",
+    )
     declared = periodic.declared(alias)
     rows = Schedule.objects.using(alias).order_by("pk").only(*columns)[: MOST_SCHEDULES + 1]
     for row in rows:
@@ -128,6 +143,8 @@ def _check_schedules(report: Report, alias: str) -> None:
             report.trouble = f"{report.trouble} {text}".strip()
             return
         report.schedules += 1
+        if row.queue_name in handed:
+            continue
         is_of_code = row.from_code and not row.edited
         if is_of_code and row.name in declared:
             continue

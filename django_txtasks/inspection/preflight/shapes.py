@@ -25,11 +25,11 @@ ROWS_PER_PART = 20_000
 # Both limits of a part are ids as the database orders them: MariaDB orders some ids otherwise than their text.
 _END_OF_PART = "SELECT id FROM txtasks_task <from> ORDER BY id LIMIT 1 OFFSET %(rows)s"
 _SHAPES = """
-    SELECT name, state, args, names, hooks, count(*), MIN(sample) FROM (
-        SELECT task_name AS name, TRIM(status) AS state, <args> AS args, <names> AS names,
+    SELECT name, queue, state, args, names, hooks, count(*), MIN(sample) FROM (
+        SELECT task_name AS name, queue_name AS queue, TRIM(status) AS state, <args> AS args, <names> AS names,
                CAST(hooks AS {text}) AS hooks, CAST(id AS {text}) AS sample
           FROM txtasks_task <range>
-    ) AS part GROUP BY name, state, args, names, hooks
+    ) AS part GROUP BY name, queue, state, args, names, hooks
 """
 _BATCHES = """
     SELECT hooks, count(*), MIN(sample) FROM (
@@ -70,6 +70,7 @@ class Shape(NamedTuple):
     """The part of a row that decides whether it fits the code. ``hooks`` is JSON text."""
 
     task_name: str
+    queue_name: str
     status: str
     call: Call
     hooks: str
@@ -116,9 +117,9 @@ def hooks_of_batches(alias: str, seconds: float) -> tuple[list[tuple[str, int, s
 
 
 def _shape(row: tuple[Any, ...]) -> tuple[Shape, int, str]:
-    name, status, args, names, hooks, count, sample = row
+    name, queue, status, args, names, hooks, count, sample = row
     known = None if names is None else tuple(sorted(set(json.loads(names))))
-    return Shape(name, status, Call(args, known), hooks or "{}"), count, sample
+    return Shape(name, queue, status, Call(args, known), hooks or "{}"), count, sample
 
 
 @contextmanager
