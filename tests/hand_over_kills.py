@@ -2,9 +2,11 @@
 
     python tests/services.py -- python tests/hand_over_kills.py --rows 10000 --kills 20
 
-On PostgreSQL and MariaDB, one after the other, with one drain and with two. Prints for each how many rows have
-arrived, are missing, and have arrived twice; exit code 0 only if none is missing, and no more than a pass of rows
-for each kill has arrived twice.
+On PostgreSQL and MariaDB, one after the other, with one drain, with two, and with two of an ordered queue. Prints
+for each how many rows have arrived, are missing, and have arrived twice, and how many of an ordered queue came
+out of order: after a kill it goes back to a row that is no history yet, and goes on without a gap. Exit code 0
+only if none is missing or out of order, and no more than a pass of rows for each kill has arrived twice.
+``test_hand_over_crash.py`` has the short form.
 """
 
 from __future__ import annotations
@@ -34,24 +36,32 @@ def main() -> int:
     )
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--case", help="such as POSTGRES:2; default: all")
+    parser.add_argument("--case", help="such as POSTGRES:2 or POSTGRES:2:ordered; default: all")
     options = parser.parse_args()
     if options.case:
-        server, drains = options.case.split(":")
-        return kill(server, int(drains), options.rows, options.kills)
+        server, drains, *ordered = options.case.split(":")
+        return kill(server, int(drains), options.rows, options.kills, is_ordered=bool(ordered))
     own = [sys.executable, __file__, f"--rows={options.rows}", f"--kills={options.kills}"]
-    cases = [f"{server}:{drains}" for server in ("POSTGRES", "MARIADB") for drains in (1, 2)]
+    cases = [
+        f"{server}:{drains}"
+        for server in ("POSTGRES", "MARIADB")
+        for drains in ("1", "2", "2:ordered")
+    ]
     return max(subprocess.call([*own, f"--case={case}"]) for case in cases)
 
 
-def kill(server: str, drains: int, rows: int, kills: int) -> int:
+def kill(server: str, drains: int, rows: int, kills: int, *, is_ordered: bool) -> int:
     """Hand rows over, kill drains meanwhile, and print the account of one case."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     url = os.environ["TXTASKS_TEST_AMQP_URL"]
     os.environ["DJANGO_SETTINGS_MODULE"] = "settings_for_tests"
     os.environ["TXTASKS_DATABASE_URL"] = os.environ[f"TXTASKS_TEST_{server}_URL"]
     os.environ["TXTASKS_SETTINGS"] = json.dumps(
-        {"broker_url": url, "queue_prefix": name, "hand_over": {"mail": f"exchange:{name}"}}
+        {
+            "broker_url": url,
+            "queue_prefix": name,
+            "hand_over": {"mail": {"to": f"exchange:{name}", "ordered": is_ordered}},
+        }
     )
     sys.path[:0] = [str(ROOT), str(ROOT / "testproject"), str(ROOT / "tests")]
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])
@@ -75,7 +85,8 @@ def kill(server: str, drains: int, rows: int, kills: int) -> int:
             started, drains, [rows * one // kills for one in range(kills + 1)], count
         )
         seconds = time.monotonic() - begin
-        arrived = Counter(_arrived(channel, name))
+        numbers = list(_arrived(channel, name))
+        arrived = Counter(numbers)
     finally:
         for process in started:
             process.kill()
@@ -88,12 +99,20 @@ def kill(server: str, drains: int, rows: int, kills: int) -> int:
         teardown_databases(old, verbosity=0)
     twice = sum(count - 1 for count in arrived.values())
     missing = rows - len(arrived)
+    odd = out_of_order(numbers, kills) if is_ordered else 0
     print(
-        f"{server}, drains at a time: {drains}, kills: {kills}, in {seconds:.0f} s: arrived {len(arrived)}, "
-        f"missing {missing}, twice {twice}",
+        f"{server}, drains at a time: {drains}{', ordered' if is_ordered else ''}, kills: {kills}, "
+        f"in {seconds:.0f} s: arrived {len(arrived)}, missing {missing}, twice {twice}, out of order {odd}",
         flush=True,
     )
-    return int(missing != 0 or twice > kills * PASS)
+    return int(missing != 0 or odd != 0 or twice > kills * PASS)
+
+
+def out_of_order(numbers: list[int], kills: int) -> int:
+    """Return how many rows came before an earlier one, or came again without a kill."""
+    steps = [later - one for one, later in itertools.pairwise(numbers)]
+    gaps, returns = sum(step > 1 for step in steps), sum(step < 1 for step in steps)
+    return gaps + max(0, returns - kills)
 
 
 def _exchange(url: str, name: str):
