@@ -12,7 +12,7 @@ from django_txtasks.hand_over.rows import Row
 
 
 class NotReturned(Away):
-    """A call of the target has not returned in time. What it does later is unknown."""
+    """A call of the target has not returned in time. Its later effects are unknown."""
 
 
 @dataclass

@@ -89,7 +89,7 @@ class Attempt(NamedTuple):
 def errors_text(errors: list[dict[str, Any]]) -> str:
     """Return errors as the JSON text of a row's column: the first and the newest entries.
 
-    Their texts come from exceptions and from other systems. What a database would refuse becomes an escape.
+    Their texts come from exceptions and from other systems. Characters that a database refuses become escapes.
     """
     return json.dumps(
         [{key: _storable(one) for key, one in error.items()} for error in capped(errors)]

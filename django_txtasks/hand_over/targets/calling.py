@@ -40,7 +40,7 @@ class CalledTarget:
     """A target that is called in a thread of its own.
 
     If a call does not return, the target and its thread are given up after ``GIVE_UP_SECONDS``, and a new target
-    in a new thread takes their place. An answer that comes later is nobody's.
+    in a new thread takes their place. A later answer is dropped.
 
     Args:
         make: makes the target; called again after a call that was given up.
@@ -136,7 +136,7 @@ class _Caller:
         return said
 
     def end(self) -> None:
-        """Let the thread close the target and end, after its present call. Wait for it if there is none."""
+        """Let the thread close the target and end, after its present call. Wait for it only without a call."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._asked.put(None)
