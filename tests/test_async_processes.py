@@ -2,13 +2,14 @@
 
 import os
 import signal
+import sys
 import time
 
 import helpers
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
-from probe import on_loop, tasks
+from probe import ends, on_loop, tasks
 from probe.models import Run
 
 from django_txtasks import CancelResult, enqueue_many
@@ -160,6 +161,20 @@ def test_a_stop_lets_tasks_clean_up_and_gives_them_back_uncounted(processes, sec
     assert Run.objects.filter(key__endswith="finally").count() == 20 * cleaned
     assert helpers.row(once.id).status == Status.DEAD
     assert not Worker.objects.filter(lost=False)
+
+
+def test_a_stop_buries_no_task_that_answers_its_cancel_with_an_error(processes):
+    ways = ["library", "finally", "retry", *["group"] * (sys.version_info >= (3, 11))]
+    handles = [ends.answer_a_cancel.enqueue(one, one) for one in ways]
+    supervisor = start(processes)
+    has_begun(len(ways))
+    supervisor.send_signal(signal.SIGTERM)
+    supervisor.wait(60)
+    rows = Task.objects.filter(pk__in=[one.id for one in handles])
+    assert list(rows.values_list("status", "crashes", "failures")) == [("pending", 0, 0)] * len(
+        ways
+    )
+    assert {error["type"] for one in rows for error in one.errors} == {"WorkerStopped"}
 
 
 def test_a_second_signal_ends_the_loop_without_its_finally(processes, txtasks):

@@ -8,7 +8,7 @@ import helpers
 import pytest
 from django.core.cache import caches
 from django.db import connection
-from probe import framework, on_loop
+from probe import ends, framework, on_loop
 
 from django_txtasks import cancel_task, signals
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
@@ -231,6 +231,17 @@ def test_a_worker_that_was_declared_lost_cancels_its_tasks():
         helpers.wait_until(lambda: on_loop.seen.get("lost") is False, what="the cancel")
         helpers.wait_until(lambda: not worker.slots.running)
     assert helpers.row(handle.id).status == Status.CLAIMED
+
+
+@pytest.mark.parametrize("how", ["library", "finally"])
+def test_an_error_of_a_task_whose_worker_was_declared_lost_has_no_outcome(how, caplog):
+    handle = ends.answer_a_cancel.enqueue("lost", how)
+    with on_a_loop() as worker:
+        helpers.wait_until(lambda: helpers.runs("lost"))
+        helpers.execute("UPDATE txtasks_worker SET lost = true")
+        helpers.wait_until(lambda: not worker.slots.running)
+    assert helpers.row(handle.id).status == Status.CLAIMED
+    assert "was cancelled" in caplog.text
 
 
 def test_a_claim_follows_the_size_of_the_arguments():

@@ -477,6 +477,12 @@ lane_not_held = LogSignal(
     "Task %s (%s) asked lane %s to wait, but the database refused (%s): only the task waits.",
     "task_id", "task", "lane", "error",
 )  # fmt: skip
+attempt_end_failed = LogSignal(
+    logging.ERROR,
+    "Task %s (%s): an error in django-txtasks or in a tracer came after the end of attempt %s (%s). The outcome "
+    "of the attempt stays. Report it.",
+    "task_id", "task", "attempt", "error",
+)  # fmt: skip
 worker_recycled = LogSignal(
     logging.INFO, "Worker %s makes room for a new process: %s.", "worker", "reason"
 )

@@ -8,12 +8,18 @@ lanes for which its settings have a rule; tasks in other lanes wait.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 
 from django.db import connections
 
+from django_txtasks import signals
 from django_txtasks.conf import Config
+from django_txtasks.database.errors import text_of
+from django_txtasks.exceptions import Retry
+from django_txtasks.lanes import claiming
 from django_txtasks.lanes.claiming import (
     AT_ONCE,
     BUSY_SECONDS,
@@ -22,6 +28,7 @@ from django_txtasks.lanes.claiming import (
     LanesResult,
     LaneState,
 )
+from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.lane_buckets import LOOK_SECONDS
 from django_txtasks.lifecycle.turn import Subscription, TurnResult
 from django_txtasks.rules.lanes import LaneRules
@@ -53,6 +60,27 @@ class _Shut:
 
     until: float
     pause: float
+
+
+def hold_asked(alias: str, attempt: Attempt, error: BaseException) -> Callable[[], None] | None:
+    """Return the call that holds the lane of an attempt, before its place becomes free; None = it is not asked."""
+    if not (attempt.lane and isinstance(error, Retry) and error.lane):
+        return None
+    return partial(_hold, alias, attempt, error.after or timedelta(0))
+
+
+def _hold(alias: str, attempt: Attempt, delay: timedelta) -> None:
+    """Hold a lane. If that fails, only the task waits.
+
+    Raises:
+        Exception: the log has it.
+    """
+    try:
+        claiming.hold(alias, attempt.lane, delay)
+    except Exception as problem:
+        error = text_of(problem)
+        signals.lane_not_held.emit(lane=attempt.lane, error=error, **attempt.facts)
+        raise
 
 
 class LaneBook:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable
+from functools import partial
 
 from django.db import DatabaseError, InterfaceError, reset_queries
 
@@ -19,7 +20,7 @@ from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.progress import ProgressNotes
 from django_txtasks.signals import last_lines
 from django_txtasks.worker.hint_inbox import HintInbox, Listening
-from django_txtasks.worker.lane_book import LaneBook
+from django_txtasks.worker.lane_book import LaneBook, hold_asked
 from django_txtasks.worker.last_chances import LastChances
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.looks import Looks
@@ -105,7 +106,14 @@ class Worker:
         self._buffer, registration = self.writer.buffer, self.writer.registration
         patience = max(LEAST_END_SECONDS, config.grace.total_seconds())
         requests, notes = CancelRequests(), ProgressNotes()
-        runner = Runner(subscription.alias, config, registration.note_session, requests, notes)
+        runner = Runner(
+            subscription.alias,
+            config,
+            registration.note_session,
+            requests,
+            notes,
+            raised=partial(hold_asked, subscription.alias),
+        )
         parts = _parts(threads, async_tasks, runner, inbox.wake, patience)
         self.slots, self.prefetch, self._stuck = parts.slots, parts.prefetch, parts.stuck
         self.slots.tally = self.writer.tally

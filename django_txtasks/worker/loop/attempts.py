@@ -7,24 +7,22 @@ import time
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from asgiref.sync import sync_to_async
 
 from django_txtasks import signals, tracing
 from django_txtasks.declarations import registry
-from django_txtasks.exceptions import ClaimLost, LoopBlocked, Retry, TimedOut, meant
+from django_txtasks.exceptions import ClaimLost, LoopBlocked, TimedOut, meant
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.open_batches import Opener, running
 from django_txtasks.signals import attempt_starting, last_lines, tracebacks
 from django_txtasks.signals.logs import current
 from django_txtasks.worker.loop.children import Children
+from django_txtasks.worker.loop.ending import Ending
 from django_txtasks.worker.loop.event_loop import EventLoop
 from django_txtasks.worker.loop.executors import AttemptExecutor
 from django_txtasks.worker.loop.shared_threads import SharedThreads
-from django_txtasks.worker.running import task_threads
-from django_txtasks.worker.running.attempt_context import close_caches
 from django_txtasks.worker.running.forked_task import (
     await_in_this_process,
     end_child,
@@ -36,10 +34,7 @@ from django_txtasks.worker.running.runner import (
     Stop,
     arguments_of,
     buried,
-    end_trace,
-    failed,
     finished,
-    is_asked,
 )
 
 _EMPTY = Context()
@@ -100,10 +95,19 @@ class OnLoop:
             self.task.cancel()
 
     def meaning_of(self, raised: BaseException) -> BaseException:
-        """Return the raised error; for a cancel by the worker, the reason of the cancel."""
+        """Return the error that decides the outcome; for a cancel by the worker, the reason of the cancel.
+
+        A function may answer its cancel with an error of its own. Once its worker ends, or was declared lost, no
+        error has an outcome, because the attempt would not have had it otherwise.
+        """
+        if self.why_dropped is not None:
+            return self.why_dropped
         if isinstance(raised, asyncio.CancelledError) and self.why is not None:
             return self.why.with_traceback(raised.__traceback__)
-        return raised
+        try:
+            return meant(raised)
+        except BaseException as problem:  # raised where the error was read
+            return problem
 
     def end_of_patience(self, patience: float) -> float:
         """Return the time until which it may end by its TimedOut, by ``time.monotonic()``."""
@@ -139,22 +143,17 @@ class LoopRunner:
     expired: set[OnLoop] = field(default_factory=set)
 
     async def run(self, one: OnLoop) -> None:
-        """Run the task function. Never raises: each error is in the outcome."""
+        """Run the task function, then end the attempt. Never raises: each error is in the outcome."""
         forks = forks_of_process()
         ended: Ended | None
-        try:
-            with self.shared.for_attempt(one.attempt) as executor:
+        with self.shared.for_attempt(one.attempt) as executor:
+            try:
                 ended = await self._ended(one, executor)
-        except BaseException as error:
-            one.shut()
-            ended = buried(one.attempt, error)
-            tracebacks.forget_locals(error)
+            except BaseException as error:  # a defect: otherwise its place would never be free
+                ended = buried(one.attempt, error)
+                tracebacks.forget_locals(error)
         if forks_of_process() != forks:
             end_child()
-        self.runner.notes.forget(one.attempt.task_id)
-        last_lines.end(one.attempt.task_id, one.attempt.number)
-        task_threads.end_of(one.attempt.task_id, one.attempt.number)
-        self.expired.discard(one)
         if ended is not None and (
             ended.arrow is not Arrow.FINISH or signals.task_finished.has_observers
         ):
@@ -162,46 +161,32 @@ class LoopRunner:
         self.over(one, ended)
 
     async def _ended(self, one: OnLoop, executor: AttemptExecutor) -> Ended | None:
+        attempt, traced = one.attempt, None
+        ended: Ended | None = None
+        error: BaseException | None = None
+        try:
+            traced = self._begin(one)
+            if traced is not None:
+                attempt = attempt._replace(headers=traced.headers)
+            ended = finished(attempt, await self._value(one, attempt))
+        except BaseException as raised:
+            one.shut()
+            error = one.meaning_of(raised)
+            tracebacks.forget_locals(raised)
+            tracebacks.forget_locals(error)
+        return await Ending(self, one, attempt, executor, traced).outcome(ended, error)
+
+    def _begin(self, one: OnLoop) -> tracing.TracedRun | None:
         attempt = one.attempt
         current.set(attempt.facts)
         last_lines.begin(attempt.task_id, attempt.number)
         running.set(Opener(self.runner.alias, attempt.task_id, attempt.batch))
         one.children.own_this_context()
-        traced = tracing.begin(attempt)
-        if traced is None:
-            return await self._outcome(one, attempt, executor)
-        ended: Ended | None = None
-        try:
-            attempt = attempt._replace(headers=traced.headers)
-            ended = await self._outcome(one, attempt, executor)
-        finally:
-            end_trace(traced, ended)
-        return ended
+        return tracing.begin(attempt)
 
-    async def _outcome(
-        self, one: OnLoop, attempt: Attempt, executor: AttemptExecutor
-    ) -> Ended | None:
-        ended: Ended | None = None
-        error: BaseException | None = None
-        try:
-            ended = finished(attempt, await self._value(one))
-        except BaseException as raised:
-            one.shut()
-            error = meant(one.meaning_of(raised))
-            tracebacks.forget_locals(raised)
-            tracebacks.forget_locals(error)
-        await one.children.end(attempt.facts)
-        close_caches()
-        if executor.used:
-            await executor.ended(failed=error is not None and not is_asked(error), error=error)
-        self.expired.discard(one)
-        if error is None or error is one.why_dropped:
-            return ended
-        return await self._failed(attempt, error)
-
-    async def _value(self, one: OnLoop) -> Any:
+    async def _value(self, one: OnLoop, attempt: Attempt) -> Any:
         """Return what the task function returns. Cancel it when its time is over, or when it is asked to stop."""
-        attempt, runner = one.attempt, self.runner
+        runner = self.runner
         if attempt_starting.receivers:
             await sync_to_async(attempt_starting.send)(sender=None, **attempt.facts)
         declaration = registry.get(attempt.task_name)
@@ -218,12 +203,6 @@ class LoopRunner:
                 one.shut()
                 if timer is not None:
                     timer.end()
-
-    async def _failed(self, attempt: Attempt, error: BaseException) -> Ended:
-        ended = await self.loop.call_in_turn(partial(failed, attempt, error, self.runner.config))
-        if attempt.lane and isinstance(error, Retry) and error.lane:
-            await sync_to_async(self.runner.hold_lane)(attempt, error.after)
-        return ended
 
 
 class _Timer:

@@ -12,6 +12,7 @@ from contextvars import Context, ContextVar
 from typing import Any
 
 from django_txtasks import signals
+from django_txtasks.worker.running.generators import Generators
 
 END_SECONDS = 1.0
 """Seconds that cancelled children of an ended attempt may take to end."""
@@ -21,15 +22,21 @@ _told: set[str] = set()
 
 
 class Children:
-    """The asyncio tasks that one attempt has started, directly or through others, and that have not ended."""
+    """The asyncio tasks that one attempt has started, directly or through others, and that have not ended.
+
+    Attributes:
+        generators: the async generators that it has begun.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.generators = Generators()
         self._is_over = False
 
     def own_this_context(self) -> None:
         """Note each asyncio task that this context starts from now on. Contexts copied from it do the same."""
         _owner.set(self)
+        self.generators.own_this_context()
 
     def add(self, task: asyncio.Task[Any]) -> None:
         """Note a started task. If the attempt is over, cancel the task."""
@@ -41,28 +48,44 @@ class Children:
 
     def all(self) -> list[asyncio.Task[Any]]:
         """Return the present tasks. Works from any thread."""
-        return list(self._tasks)
+        return [*self._tasks, *self.generators.closing]
 
     def include(self, task: asyncio.Task[Any]) -> bool:
         """Return True if this is one of the tasks."""
-        return task in self._tasks
+        return task in self._tasks or task in self.generators.closing
 
     async def end(self, facts: dict[str, Any]) -> None:
-        """Cancel the tasks that still run, wait for them, and name them in the log once for each function."""
+        """Close the generators, cancel the tasks that still run, and name them in the log once for each function.
+
+        A generator may need its own tasks to close, so it closes before they are cancelled. Generators in use by
+        these tasks close after that.
+        """
+        generators = self.generators
+        await generators.close(self._tasks.copy)
+        left = await self._cut()
+        if generators.have_begun:
+            await generators.close(set)
+            left += await self._cut()
+        generators.end()
         self._is_over = True
-        left = list(self._tasks)
+        for task in self._tasks.copy():  # cancelled tasks may have started others
+            task.cancel()
         if not left:
             return
-        for task in left:
-            task.cancel()
-        with contextlib.suppress(
-            asyncio.CancelledError
-        ):  # a child may cancel the task that it belongs to
-            await asyncio.wait(left, timeout=END_SECONDS)
         if facts["task"] not in _told:
             _told.add(facts["task"])
             names = ", ".join(sorted({_name_of(one) for one in left})[:MOST_NAMES])
             signals.async_tasks_left.emit(**facts, count=len(left), names=names)
+
+    async def _cut(self) -> list[asyncio.Task[Any]]:
+        left = list(self._tasks)
+        for task in left:
+            task.cancel()
+        # A child may cancel the task that it belongs to.
+        with contextlib.suppress(asyncio.CancelledError):
+            if left:
+                await asyncio.wait(left, timeout=END_SECONDS)
+        return left
 
 
 def factory(

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from django_txtasks.worker.loop import children
 from django_txtasks.worker.loop.default_executor import default_executor
-from django_txtasks.worker.running import task_threads
+from django_txtasks.worker.running import generators, task_threads
 from django_txtasks.worker.running.forked_task import watch_forks
 
 Result = TypeVar("Result")
@@ -121,6 +121,7 @@ class EventLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         while not self._is_closing:
+            self.loop.call_soon(generators.watch)
             # sys.exit() in a task that an attempt has started leaves run_forever: the others must go on
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()

@@ -19,7 +19,6 @@ from django_txtasks import signals, tracing
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.context import TaskContext
-from django_txtasks.database.errors import text_of
 from django_txtasks.database.prepared import NotKept
 from django_txtasks.database.sessions import session_of_thread
 from django_txtasks.declarations import registry
@@ -37,7 +36,6 @@ from django_txtasks.exceptions import (
     meant,
 )
 from django_txtasks.items import call_of_one
-from django_txtasks.lanes import claiming as lanes
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.open_batches import Opener, running
@@ -48,7 +46,7 @@ from django_txtasks.rules.retry import backoff, is_last, seconds_from
 from django_txtasks.signals import attempt_starting, last_lines, tracebacks
 from django_txtasks.signals.logs import current
 from django_txtasks.wording import counted
-from django_txtasks.worker.running import attempt_stack, task_threads
+from django_txtasks.worker.running import attempt_stack, generators, task_threads
 from django_txtasks.worker.running.attempt_context import context_of_attempt
 from django_txtasks.worker.running.connections import (
     NoSession,
@@ -73,6 +71,10 @@ NOT_COMMITTED = (
 )
 
 
+def _nothing(attempt: Attempt, error: BaseException) -> Callable[[], None] | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Runner:
     """Runs attempts in the calling thread.
@@ -81,6 +83,7 @@ class Runner:
         note_session: called with the database session of the thread, so that a cleaner can end the session.
         requests: the attempts that were asked to stop.
         notes: the progress of tasks.
+        raised: called with each error of an attempt. Returns a call that uses the database, or None.
     """
 
     alias: str
@@ -88,6 +91,7 @@ class Runner:
     note_session: Callable[[str], None]
     requests: CancelRequests = NOBODY
     notes: ProgressNotes = field(default_factory=ProgressNotes)
+    raised: Callable[[Attempt, BaseException], Callable[[], None] | None] = _nothing
 
     def run(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         """Run the task function. Never raises: each error is in the answer.
@@ -116,18 +120,28 @@ class Runner:
         except BaseException as error:  # raised where the error of the task was read
             ended = buried(attempt, error)
             tracebacks.forget_locals(error)
-        if traced is not None:
-            end_trace(traced, ended)
-        # Always clean up, because the next task must not find an open transaction.
-        self.notes.forget(attempt.task_id)
-        last_lines.end(attempt.task_id, attempt.number)
-        # A Retry or Snooze is no failure.
-        is_asked = ended.arrow is not Arrow.FINISH and ended.exception is None
-        after_attempt(failed=bool(ended.error) and not is_asked, errors=[ended.exception])
-        task_threads.end_of(attempt.task_id, attempt.number)
-        if ended.recorded and ended.error:
-            self._keep_error(ended)
+        self._end(attempt, ended, traced)
         return ended
+
+    def _end(self, attempt: Attempt, ended: Ended, traced: tracing.TracedRun | None) -> None:
+        """End an attempt whose outcome is known: no error from here on changes it."""
+        try:
+            if traced is not None:
+                end_trace(traced, ended)
+            self.notes.forget(attempt.task_id)
+            last_lines.end(attempt.task_id, attempt.number)
+        except BaseException as error:
+            tell_late_error(attempt, error)
+        # Always clean up, because the next task must not find an open transaction.
+        try:
+            # A Retry or Snooze is no failure.
+            is_asked = ended.arrow is not Arrow.FINISH and ended.exception is None
+            after_attempt(failed=bool(ended.error) and not is_asked, errors=[ended.exception])
+            task_threads.end_of(attempt.task_id, attempt.number)
+            if ended.recorded and ended.error:
+                self._keep_error(ended)
+        except BaseException as error:
+            tell_late_error(attempt, error)
 
     def _outcome(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         """Run the task function, and choose the arrow."""
@@ -142,8 +156,8 @@ class Runner:
                 error = limit.error().with_traceback(error.__traceback__)
             said = meant(error)
             ended = failed(attempt, said, self.config)
-            if attempt.lane and isinstance(said, Retry) and said.lane:
-                self.hold_lane(attempt, said.after)
+            if (call := self.raised(attempt, said)) is not None:
+                _make(call)
             tracebacks.forget_locals(error)
             return ended
 
@@ -176,20 +190,10 @@ class Runner:
                     _note(error, NOT_COMMITTED)
                 raise
             entry = describe(error)
-            text = f"{entry['type']}: {entry['message']}"
-            signals.task_hook_failed.emit(exception=error, error=text, **attempt.facts)
+            signals.task_hook_failed.emit(exception=error, error=_shown(error), **attempt.facts)
             tracebacks.forget_locals(error)
             return ended._replace(error=entry)
         return ended
-
-    def hold_lane(self, attempt: Attempt, delay: timedelta | None) -> None:
-        """Hold the lane before its place becomes free. If that fails, only the task waits."""
-        try:
-            lanes.hold(self.alias, attempt.lane, delay or timedelta(0))
-        except Exception as problem:  # also errors of a backend that gets no session
-            after_attempt(failed=True)
-            error = text_of(problem)
-            signals.lane_not_held.emit(lane=attempt.lane, error=error, **attempt.facts)
 
     def _keep_error(self, ended: Ended) -> None:
         """Keep the error of a commit hook in the finished row. The log has it in any case."""
@@ -267,6 +271,13 @@ class Stop(NamedTuple):
         return TaskCancelled(f"attempt {self.attempt.number} was asked to stop")
 
 
+def tell_late_error(attempt: Attempt, error: BaseException) -> None:
+    """Log an error from the end of an attempt, which has its outcome already. Never raises."""
+    with contextlib.suppress(BaseException):
+        signals.attempt_end_failed.emit(exception=error, error=_shown(error), **attempt.facts)
+    tracebacks.forget_locals(error)
+
+
 def end_trace(traced: tracing.TracedRun, ended: Ended | None) -> None:
     """Tell the tracers how an attempt has ended; None = its worker ends first, or was declared lost."""
     if ended is None:
@@ -322,8 +333,19 @@ async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit, stop: 
 
     An exception raised in the thread would wait for the event loop.
     """
-    loop = asyncio.get_running_loop()
-    task = asyncio.ensure_future(await_in_this_process(coroutine))
+    loop, begun = asyncio.get_running_loop(), generators.Generators()
+    generators.watch()
+    begun.own_this_context()
+    task = asyncio.create_task(await_in_this_process(coroutine))
+    try:
+        return await _awaited(loop, task, limit, stop)
+    finally:
+        await generators.close_in_own_loop(begun)
+
+
+async def _awaited(
+    loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], limit: TimeLimit, stop: Stop
+) -> Any:
     key = stop.attempt.task_id, stop.attempt.number
     with stop.calls(lambda: _cancel_in(loop, task)), attempt_stack.shows(key, task):
         done, _ = await asyncio.wait({task}, timeout=limit.left)
@@ -351,6 +373,16 @@ def _encode(result: Any) -> str | None:
     except InvalidArguments as error:
         _note(error, "The task function had run to its end; what it returned cannot be kept.")
         raise
+
+
+def _make(call: Callable[[], None]) -> None:
+    """Make a call that uses the database, after the task function. Its owner logs its error."""
+    try:
+        # Otherwise the call would be undone with a transaction that the function has left open.
+        after_attempt(failed=False)
+        call()
+    except BaseException:  # also errors of a backend that gets no session
+        after_attempt(failed=True)
 
 
 def _note(error: BaseException, text: str) -> None:
@@ -442,10 +474,7 @@ def _delay(
         try:
             return seconds_from(own(failures, error))
         except BaseException as problem:  # such as SystemExit: the task fails as usual
-            text = describe(problem)
-            signals.backoff_failed.emit(
-                **attempt.facts, error=f"{text['type']}: {text['message']}", exception=problem
-            )
+            signals.backoff_failed.emit(**attempt.facts, error=_shown(problem), exception=problem)
     return backoff(failures, base=config.retry_base, ceiling=config.retry_ceiling)
 
 
@@ -466,6 +495,11 @@ def describe(error: BaseException) -> dict[str, Any]:
         "message": payload.clean_text(_text(error), 1000),
         "traceback": payload.clean_text(tracebacks.text_of(error)),
     }
+
+
+def _shown(error: BaseException) -> str:
+    """Return type and message of an error for a line of the log."""
+    return f"{type(error).__name__}: {payload.clean_text(_text(error), 1000)}"
 
 
 def _text(error: BaseException) -> str:
