@@ -41,6 +41,7 @@ class Contender:
         left: SQL that counts the tasks that have not ended; empty = they are not in the database.
         settings: of TXTASKS.
         python: who runs it.
+        checkout: directory of another checkout of this package that it uses; empty = this one.
         database: where its tasks are, or what these write.
     """
 
@@ -50,6 +51,14 @@ class Contender:
     settings: Mapping[str, Any] = field(default_factory=dict)
     python: str = sys.executable
     database: str = "postgresql"
+    checkout: str = ""
+
+    @property
+    def path(self) -> list[str]:
+        """Directories from which its processes import: benchmarks are those of this checkout."""
+        other = Path(self.checkout).resolve()
+        own = [str(other), str(other / "testproject"), str(other / "tests")]
+        return [str(HERE), *(own if self.checkout else []), *filter(None, sys.path)]
 
 
 def ours(title: str = "django-txtasks", database: str = "postgresql", **settings: Any) -> Contender:
@@ -74,7 +83,7 @@ class Run:
         self._worker: subprocess.Popen[bytes] | None = None
         self.env = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
+            "PYTHONPATH": os.pathsep.join(contender.path),
             "DATABASE_URL": url,
             "BROKER_URL": broker,
             "NAME": directory.name,
@@ -183,7 +192,7 @@ class Contest:
     ) -> None:
         self.databases, self.postgres, self.rabbitmq = databases, postgres, rabbitmq
         self.directory = directory
-        self._templates: dict[tuple[str, str], str] = {}
+        self._templates: dict[tuple[str, str, str], str] = {}
         self._number = 0
 
     @contextmanager
@@ -191,7 +200,7 @@ class Contest:
         """A run that starts from an empty queue, with nothing left to write by the server."""
         database = self.databases[contender.database]
         if database.has_templates:
-            key = (contender.name, contender.database)
+            key = (contender.name, contender.database, contender.checkout)
             if key not in self._templates:
                 template = self._new_run(contender)
                 template.do("prepare")
