@@ -437,6 +437,11 @@ class Worker(models.Model):
         db_default=models.Value({}, models.JSONField()),
         help_text=_("progress that the running tasks have reported, by task id"),
     )
+    how = models.CharField(
+        max_length=30,
+        db_default="",
+        help_text=_("how its process ended; empty = it runs, or not known"),
+    )
 
     class Meta:
         verbose_name = _("worker")
@@ -453,7 +458,7 @@ class Worker(models.Model):
 
 
 class EndedWorker(models.Model):
-    """Host and process of an ended worker, because attempts name the worker by id."""
+    """Host and process of an ended worker, because attempts name the worker by id; and how it ended."""
 
     id = TaskId(primary_key=True, editable=False)
     host = models.CharField(max_length=200)
@@ -462,6 +467,13 @@ class EndedWorker(models.Model):
     ended_at = Moment(db_default=DatabaseNow())
     release = models.CharField(
         max_length=100, db_default="", help_text=_("release of the worker's code; empty = not set")
+    )
+    how = models.CharField(
+        max_length=30, db_default="", help_text=_("how its process ended; empty = in good order")
+    )
+    held = models.JSONField(
+        db_default=models.Value({}, models.JSONField()),
+        help_text=_("the task functions that it held when it ended otherwise, each with a queue"),
     )
 
     class Meta:

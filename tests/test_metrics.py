@@ -14,6 +14,7 @@ from typing import Any
 
 import helpers
 import pytest
+import test_deaths
 import test_figures
 import test_startup
 from django.contrib.auth.models import Permission, User
@@ -252,6 +253,7 @@ def test_each_value_belongs_to_a_metric_and_has_its_labels():
     Cleaner.objects.create(
         id=uuid.uuid4(), host="web-1", pid=8, interval=30.0, lease=15.0, passed_at=timezone.now()
     )
+    test_deaths.ended(3, how="signal 9", held={NAME: "default"})
     found = kept.samples("default")
     assert {one.metric for one in found} == set(names.METRICS)
     for one in found:

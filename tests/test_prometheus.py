@@ -68,6 +68,7 @@ DATABASES: dict[str, tuple[dict[str, str], str | None]] = {
         },
         "TxtasksNoWrites",
     ),
+    "dying": ({'txtasks_problems{problem="dying_workers"}': "1x70"}, "TxtasksWorkersDie"),
     "late": (LATE, "TxtasksTasksWait"),
     "paused and late": ({**LATE, **PAUSED}, "TxtasksPausedQueue"),
     "paused and empty": ({**PAUSED, 'txtasks_due{queue="mail"}': "0x70"}, None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -12,6 +13,8 @@ from django.db import DatabaseError, connections, models, transaction
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import is_timeout, text_of
 from django_txtasks.database.execute import fetch_value
+from django_txtasks.inspection.deaths import NAME as DYING
+from django_txtasks.inspection.deaths import Deaths, deaths
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS, Finding
 from django_txtasks.inspection.no_writes import NAME as NO_WRITES
 from django_txtasks.inspection.no_writes import NoWrites, no_writes
@@ -27,7 +30,8 @@ STATEMENT_TIMEOUT = timedelta(seconds=10)
 def audit(alias: str, config: Config, long_running_after: timedelta | None = None) -> list[Finding]:
     """Return the findings, problems first.
 
-    If the database takes no writes, this comes first, and findings that would follow from it are left out.
+    If the database takes no writes, this comes first, and findings that would follow from it are left out. Worker
+    processes that die again and again come next.
 
     Args:
         long_running_after: report tasks without a time limit that a living worker has run for longer; None: as
@@ -36,14 +40,29 @@ def audit(alias: str, config: Config, long_running_after: timedelta | None = Non
     with _reading(alias):
         view = _view(alias, config, long_running_after or config.long_running_after)
         refusal = no_writes(alias, is_anyone_alive=view.is_anyone_alive)
+        dying = deaths(alias)
     found = [
         finding
         for question in QUESTIONS
         if not _explains(refusal, question) and (finding := _answer(question, view))
     ]
+    if dying is not None:
+        found = [_without_revival(one, dying) for one in found]
+        found.insert(0, Finding(DYING, dying.fact, dying.remedy, dying.suspicion))
     if refusal is not None:
         found.insert(0, Finding(NO_WRITES, refusal.fact, refusal.remedy, refusal.effect))
     return sorted(found, key=lambda finding: not finding.is_problem)
+
+
+def _without_revival(found: Finding, dying: Deaths) -> Finding:
+    """Return a finding without the advice to revive tasks that may end processes again."""
+    if found.name != "dead" or not dying.suspects:
+        return found
+    functions = ", ".join(one.function for one in dying.suspects)
+    return replace(
+        found,
+        action=f"Read why in the admin. Revive none of {functions} yet: see the problem above.",
+    )
 
 
 def _explains(refusal: NoWrites | None, question: Question) -> bool:

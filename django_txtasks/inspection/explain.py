@@ -26,6 +26,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.exceptions import EndLost, WorkerLost, WorkerStopped
+from django_txtasks.inspection.deaths import deaths
 from django_txtasks.inspection.no_writes import NAME as NO_WRITES
 from django_txtasks.inspection.no_writes import NoWrites, no_writes
 from django_txtasks.lanes.status import rate_text, status_of_lanes
@@ -92,8 +93,17 @@ def explain(alias: str, task_id: uuid.UUID) -> list[Reason]:
     if task is None:
         return [_without_row(alias, task_id)]
     if task.status != Status.PENDING:
-        return [_not_pending(alias, task)]
-    return list(_in_the_way(alias, task)) or [_nothing(alias)]
+        return _with_suspicion(alias, task, [_not_pending(alias, task)])
+    return _with_suspicion(alias, task, list(_in_the_way(alias, task)) or [_nothing(alias)])
+
+
+def _with_suspicion(alias: str, task: Any, reasons: list[Reason]) -> list[Reason]:
+    """Put in front that tasks of this function seem to end their processes; do not advise to revive it."""
+    dying = deaths(alias)
+    if dying is None or not dying.names(task.task_name):
+        return reasons
+    others = [replace(one, lift="") if one.gate == "dead" else one for one in reasons]
+    return [Reason("suspect", f"{dying.fact} {dying.suspicion}", dying.remedy), *others]
 
 
 def _without_row(alias: str, task_id: uuid.UUID) -> Reason:

@@ -81,6 +81,6 @@ def late(
 def _late(alias: str, bucket: LaneBucket) -> Late:
     task_id: uuid.UUID = as_uuid(bucket.first_id)
     names = Task.objects.using(alias).filter(pk=task_id).values_list("task_name", flat=True)
-    reasons = tuple(explain(alias, task_id))
+    reasons = tuple(one for one in explain(alias, task_id) if one.gate != "suspect")
     name = str(names.first() or "?")
     return Late(bucket.queue_name, str(task_id), name, round(-bucket.wait, 3), reasons)

@@ -34,7 +34,7 @@ from django_txtasks.exceptions import (
     WorkerStopped,
     class_path,
 )
-from django_txtasks.lifecycle import attempts, batches, outcomes, statements
+from django_txtasks.lifecycle import attempts, batches, outcomes, statements, workers
 from django_txtasks.lifecycle.attempts import (
     MAX_ERRORS,
     Arrow,
@@ -48,6 +48,7 @@ from django_txtasks.lifecycle.batch_statements import IS_UNSETTLED
 from django_txtasks.lifecycle.figures import append_ends, append_others
 from django_txtasks.lifecycle.follow_ups import follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
+from django_txtasks.lifecycle.workers import UNKNOWN, End
 from django_txtasks.models import OnCrash, Outcome, Status, Task
 from django_txtasks.rules.causes import cause_of_class
 from django_txtasks.rules.retention import Horizon
@@ -194,13 +195,16 @@ def seems_silent(alias: str) -> bool:
 
 
 def lose(alias: str, worker: LivingWorker) -> bool:
-    """Declare a worker lost if its beat has not changed since it was read.
+    """Declare a worker lost if its beat has not changed since it was read; keep the functions of its claims.
 
     False = the worker is alive, or its row is locked, by itself or by another cleaner.
     """
     if not fetch(alias, statements.LOCK_WORKER, worker=worker.id):
         return False
-    return execute(alias, statements.LOSE, worker=worker.id, beat=worker.beat) == 1
+    if execute(alias, statements.LOSE, worker=worker.id, beat=worker.beat) != 1:
+        return False
+    workers.keep(alias, [worker.id], End(UNKNOWN, workers.in_hand(alias, worker.id)))
+    return True
 
 
 def holds_final_claims(alias: str, worker: uuid.UUID, lease: timedelta) -> bool:
@@ -600,7 +604,7 @@ def forget_lost_workers(alias: str, age: timedelta) -> int:
     free = [one for one in old if not fetch(alias, statements.HELD_BY, worker=one, limit=1)]
     if not free:
         return 0
-    execute(alias, statements.KEEP_WORKERS, ids=sorted(free))
+    workers.keep(alias, sorted(free))
     return execute(alias, statements.FORGET_WORKERS, ids=sorted(free))
 
 

@@ -332,9 +332,24 @@ MARK_LOST = "UPDATE txtasks_worker SET lost = TRUE WHERE id = %(worker)s"
 WRITE_PROGRESS = "UPDATE txtasks_worker SET progress = %(progress)s WHERE id = %(worker)s"
 # Attempts name their worker by its id. Its host and times are kept after its row is deleted, because people ask.
 KEEP_WORKERS = """
-    INSERT INTO txtasks_endedworker (id, host, pid, started_at, ended_at, {release})
-    SELECT id, host, pid, started_at, CASE WHEN lost THEN seen_at ELSE {now} END, {release} FROM txtasks_worker
+    INSERT INTO txtasks_endedworker (id, host, pid, started_at, ended_at, {release}, how, held)
+    SELECT id, host, pid, started_at, CASE WHEN lost THEN seen_at ELSE {now} END, {release},
+           CASE WHEN how = '' THEN %(how)s ELSE how END, {json}%(held)s{end_json} FROM txtasks_worker
      WHERE id {in_ids} AND NOT EXISTS (SELECT 1 FROM txtasks_endedworker e WHERE e.id = txtasks_worker.id)
+"""
+# A cleaner that declares W1 lost at this moment keeps W1's host and times, too.
+LOCK_LEAVING = "SELECT id FROM txtasks_worker WHERE id = %(worker)s {lock}"
+# The functions of W1's claims: a task of W1 may have ended its process.
+IN_HAND = """
+    SELECT task_name, MIN(queue_name) FROM (
+        SELECT task_name, queue_name FROM txtasks_task {by_worker}
+         WHERE status = 'claimed' AND worker = %(worker)s LIMIT %(limit)s
+    ) held GROUP BY task_name LIMIT %(names)s
+"""
+# W1's supervisor has seen how W1 ended. A cleaner has declared W1 lost already, or will do it.
+NOTE_END = "UPDATE txtasks_worker SET how = %(how)s WHERE id = %(worker)s AND how = ''"
+NOTE_END_OF_LOST = """
+    UPDATE txtasks_endedworker SET how = %(how)s WHERE id = %(worker)s AND how = 'unknown'
 """
 FORGET_ENDED_WORKERS = "DELETE FROM txtasks_endedworker WHERE ended_at < {ago}"
 UNREGISTER = "DELETE FROM txtasks_worker WHERE id = %(worker)s"

@@ -1,4 +1,4 @@
-"""A worker's row: registration, beat, end."""
+"""A worker's row: registration, beat, and how its process ended, for ``inspection.deaths``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from django.db import DatabaseError, InterfaceError, connections
@@ -34,6 +35,31 @@ DRAIN_MARK = "@drain"
 AWAY = "@away "
 """Begin of the key, before the name of a queue, under which a drain's row has the reason why its target takes
 nothing."""
+
+
+UNKNOWN = "unknown"
+"""A cleaner has declared the worker lost, and no supervisor has told how its process ended."""
+MEMORY, STUCK = "memory", "stuck"
+"""The process was replaced: because of ``--max-rss``, or because a task did not end after its timeout."""
+MOST_CLAIMS, MOST_NAMES = 10_000, 100
+"""Number of claims of one worker that are read, and number of task functions that are kept."""
+MOST_ROWS = 100
+"""Number of workers to which the end of one process may belong."""
+
+
+class End(NamedTuple):
+    """The end of a worker.
+
+    Attributes:
+        how: ``unknown``, ``memory``, ``stuck``, ``signal 9``, ``exit code 1``; empty = it stopped in good order.
+        held: the task functions that it held, each with the queue of one of its tasks.
+    """
+
+    how: str = ""
+    held: Mapping[str, str] = MappingProxyType({})
+
+
+IN_ORDER = End()
 
 
 class Beat(NamedTuple):
@@ -169,10 +195,45 @@ def _progress_in(workers: QuerySet[Worker]) -> dict[str, Progress]:
     return found
 
 
-def unregister(alias: str, worker: uuid.UUID) -> None:
-    """Delete the row of a worker that stops, unless it still holds claims; keep its host and times."""
+def keep(alias: str, ids: Sequence[uuid.UUID], end: End = IN_ORDER) -> None:
+    """Keep host, times and end of these workers. A row that is kept already stays as it is."""
+    held = dict(list(end.held.items())[:MOST_NAMES])
+    execute(alias, statements.KEEP_WORKERS, ids=ids, how=end.how, held=json.dumps(held))
+
+
+def in_hand(alias: str, worker: uuid.UUID) -> dict[str, str]:
+    """Return the task functions of a worker's claims, each with the queue of one of them."""
+    rows = fetch(alias, statements.IN_HAND, worker=worker, limit=MOST_CLAIMS, names=MOST_NAMES)
+    return dict(rows)
+
+
+def note_ends(alias: str, ends: Mapping[int, str]) -> None:
+    """Note how processes of this machine ended, in the rows of their workers.
+
+    Args:
+        ends: how each process ended, by process id. An id may have been used again since.
+    """
+    rows = Worker.objects.using(alias).filter(host=host_name(), pid__in=list(ends), how="")
+    signs = rows.annotate(signs=Cast("sessions", TextField())).order_by("-started_at")
+    for worker, pid, text in signs.values_list("pk", "pid", "signs")[:MOST_ROWS]:
+        if _has_ended(pid, text):
+            execute(alias, statements.NOTE_END, worker=worker, how=ends[pid])
+            execute(alias, statements.NOTE_END_OF_LOST, worker=worker, how=ends[pid])
+
+
+def _has_ended(pid: int, signs: str) -> bool:
+    """Return True unless the row belongs to a living process, or to another container with the same host name."""
+    _, has_mark, rest = signs.partition(processes.PREFIX)
+    mark = processes.PREFIX + rest.partition('"')[0] if has_mark else ""
+    is_there = processes.is_there(pid, mark)
+    return is_there is False or (is_there is None and not mark)
+
+
+def unregister(alias: str, worker: uuid.UUID, end: End = IN_ORDER) -> None:
+    """Delete the row of a worker that stops, unless it still holds claims; keep its host, times and end."""
+    fetch(alias, statements.LOCK_LEAVING, worker=worker)
     if not fetch(alias, statements.HELD_BY, worker=worker, limit=1):
-        execute(alias, statements.KEEP_WORKERS, ids=[worker])
+        keep(alias, [worker], end)
         execute(alias, statements.UNREGISTER, worker=worker)
 
 

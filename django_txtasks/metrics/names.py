@@ -32,6 +32,8 @@ METRICS = {
     "txtasks_run_seconds": Metric(HISTOGRAM, _OF_QUEUE, "Times of attempts."),
     "txtasks_counters_are_behind": Metric(GAUGE, (), "1 = no cleaner adds figures up: no counters."),
     "txtasks_workers": Metric(GAUGE, ("state",), "Workers; only alive and suspected ones run tasks."),
+    "txtasks_worker_deaths": Metric(GAUGE, ("how",), "Worker processes that died again and again, in 5 minutes."),
+    "txtasks_suspect_deaths": Metric(GAUGE, ("task",), "Those of them in which the suspected function ran."),
     "txtasks_slots": Metric(GAUGE, (), "Slots of all workers that run tasks."),
     "txtasks_cleaners": Metric(GAUGE, (), "Cleaners that complete their passes."),
     "txtasks_cleaner_pass_age_seconds": Metric(GAUGE, (), "Time since a cleaner completed a pass."),

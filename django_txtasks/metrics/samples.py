@@ -79,6 +79,11 @@ def _of_processes(found: Overview) -> Iterator[Sample]:
     states = Counter(one.state for one in found.workers)
     for state in STATES:
         yield Sample("txtasks_workers", states[state], {"state": state})
+    if found.deaths is not None:
+        for how, number in found.deaths.hows.items():
+            yield Sample("txtasks_worker_deaths", number, {"how": how})
+        for one in found.deaths.suspects:
+            yield Sample("txtasks_suspect_deaths", one.ran_in, {"task": one.function})
     yield Sample("txtasks_slots", found.slots, {})
     yield Sample("txtasks_cleaners", found.cleaners.at_work, {})
     if found.cleaners.last_pass is not None:

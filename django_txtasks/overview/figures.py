@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from django_txtasks.inspection.deaths import Deaths
 from django_txtasks.overview.counting import NONE, Count
 from django_txtasks.overview.problems import Problem
 from django_txtasks.overview.running import CleanerFigures, RunningTask, WorkerFigures
@@ -151,6 +152,7 @@ class Overview:
         lanes, schedules: only lanes and schedules that need attention.
         schedules_total: number of schedules.
         causes: why live tasks have failed, the most dead tasks first; ``has_more_causes``: there are more.
+        deaths: worker processes that die again and again; None = too few do.
     """
 
     database: str
@@ -170,6 +172,7 @@ class Overview:
     has_more_queues: bool = False
     has_more_workers: bool = False
     figures: Figures = NO_FIGURES
+    deaths: Deaths | None = None
 
     def total(self, state: str) -> Count:
         """Return the tasks of all queues in a state: ``due``, ``later``, ``retrying``, ``dead`` or ``held``.

@@ -10,6 +10,7 @@ from django_txtasks import stats
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch_value
 from django_txtasks.database.transactions import only_reading
+from django_txtasks.inspection.deaths import deaths
 from django_txtasks.inspection.no_writes import NoWrites, no_writes
 from django_txtasks.lanes.status import status_of_lanes
 from django_txtasks.lifecycle import names
@@ -108,6 +109,7 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
             causes=causes.causes,
             has_more_causes=causes.is_cut,
             figures=figures,
+            deaths=deaths(alias),
         )
     return replace(found, problems=problems_of(found, refusal)), counts
 

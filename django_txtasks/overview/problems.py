@@ -13,6 +13,7 @@ from django.utils.translation import ngettext_lazy
 
 from django_txtasks.cancel_requests import UNHEARD_AFTER
 from django_txtasks.conf import get_config
+from django_txtasks.inspection.deaths import NAME as DYING
 from django_txtasks.lifecycle import names
 from django_txtasks.overview.counting import Count
 from django_txtasks.stats.by_cause import MOST
@@ -50,7 +51,7 @@ class Problem:
         subject: the queue, lane, schedule or fingerprint of a cause; empty = the whole database.
         task: id of the running task that is named; empty = none, or several.
         is_warning: True = it can wait until the morning.
-        function: the task function of the waiting tasks; empty = none, or several.
+        function: the task function that is named; empty = none, or several.
     """
 
     name: str
@@ -159,6 +160,10 @@ _NOBODY = _("No worker is alive, so no task runs. Start one: manage.py runworker
 _NONE_BEATS = _(
     "No worker is alive, so no task runs. If no worker process runs, start one: manage.py runworkers."
 )
+_NOBODY_FOR_NOW = _(
+    "No worker is alive, so no task runs. Before you start one (manage.py runworkers), hold the tasks of "
+    "%(functions)s."
+)
 _TEXT = "%(text)s"
 _SILENT = ngettext_lazy(
     "Worker %(names)s has been silent for %(silence)s. It has claimed %(tasks)s. If it runs, its log says why it "
@@ -214,6 +219,7 @@ def problems_of(found: Overview, refusal: NoWrites | None = None) -> tuple[Probl
         refusal: why the database takes no writes. It comes first, and problems that follow from it are left out.
     """
     everything = [
+        *_of_deaths(found),
         *_of_processes(found),
         *(one for queue in found.queues for one in _of_queue(queue, found)),
         *_of_causes(found),
@@ -235,11 +241,21 @@ def _follows(problem: Problem) -> bool:
     return is_late_schedule or problem.name in _FOLLOW_FROM_NO_WRITES
 
 
+def _of_deaths(found: Overview) -> Iterator[Problem]:
+    if found.deaths is not None:
+        names = [one.function for one in found.deaths.suspects]
+        function = names[0] if len(names) == 1 else ""
+        yield Problem(DYING, _TEXT, {"text": found.deaths}, function=function)
+
+
 def _of_processes(found: Overview) -> Iterator[Problem]:
     alive = [one for one in found.workers if one.is_alive and not one.is_drain]
     silent = [one for one in found.workers if one.state == "silent"]
     if not alive and _needs_worker(found):
-        yield Problem("no_worker", _NONE_BEATS if silent else _NOBODY, {})
+        suspects = found.deaths.suspects if found.deaths is not None else ()
+        template = _NOBODY_FOR_NOW if suspects else _NONE_BEATS if silent else _NOBODY
+        functions = ", ".join(one.function for one in suspects)
+        yield Problem("no_worker", template, {"functions": functions})
     if found.cleaners.trouble:
         values = {"text": found.cleaners.trouble, "rows": found.cleaners.rows}
         yield Problem("no_cleaner", _TEXT, values)

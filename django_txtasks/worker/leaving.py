@@ -78,7 +78,7 @@ def _let_go(
         recorded = buffer.record(me)
         append_ends(writer.alias, recorded.done)
         left = list(_cut_short(writer, me, arrow, is_cut_short, why))
-        workers.unregister(writer.alias, me)
+        workers.unregister(writer.alias, me, writer.registration.end)
     buffer.committed(recorded, me)
     return left
 

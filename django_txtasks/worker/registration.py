@@ -15,8 +15,10 @@ from django_txtasks.database.errors import text_of
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import workers
 from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.lifecycle.workers import IN_ORDER
 from django_txtasks.models import Worker
 from django_txtasks.rules import payload
+from django_txtasks.worker.process import ends
 
 MAX_RELEASE: int = Worker._meta.get_field("release").max_length  # type: ignore[assignment]
 
@@ -43,6 +45,7 @@ class Registration:
 
     Attributes:
         id: the worker's id; None = not registered. Written by the loop.
+        end: how this process will have ended when it leaves.
         slot_sessions: the database session of each slot's thread. Written by slots, read by the loop.
         can_beat: False if even the beat failed after the last failed turn.
     """
@@ -60,6 +63,7 @@ class Registration:
         self.slot_sessions: dict[int, str] = {}
         self._seen_will = 0
         self.can_beat = True
+        self.end = IN_ORDER
 
     @property
     def me(self) -> uuid.UUID:
@@ -104,6 +108,17 @@ class Registration:
             threads=self._threads,
             broker=self._config.broker_address,
         )
+        self._tell_of_ends()
+
+    def _tell_of_ends(self) -> None:
+        """Write down how processes before this one ended. If that fails, it stays unknown."""
+        if not (found := ends.take()):
+            return
+        try:
+            with own_transaction(self._alias, limit=self._config.lease / 2):
+                workers.note_ends(self._alias, found)
+        except (DatabaseError, InterfaceError):
+            connections[self._alias].close()
 
     def beat(self, running: int, connected: bool | None) -> None:
         """Renew the lease, in the open transaction.
@@ -156,7 +171,7 @@ class Registration:
         """Remove this worker's row. If the worker still holds claims, the row stays until the lease is over."""
         if self.id is not None:
             with own_transaction(self._alias, limit=self._config.lease / 2, in_order=True):
-                workers.unregister(self._alias, self.id)
+                workers.unregister(self._alias, self.id, self.end)
         sessions.close_dedicated(self._alias)
 
     def _facts(self, running: int, connected: bool | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from django.db import DatabaseError, InterfaceError, reset_queries
@@ -16,7 +16,9 @@ from django.db import DatabaseError, InterfaceError, reset_queries
 from django_txtasks import signals
 from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.conf import Config
+from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.lifecycle.workers import STUCK, End
 from django_txtasks.progress import ProgressNotes
 from django_txtasks.signals import last_lines
 from django_txtasks.worker.hint_inbox import HintInbox, Listening
@@ -178,14 +180,15 @@ class Worker:
             self.liveness.turned()
             self._tell_of_stop()
             stuck = self._stuck.enforce_limits(self.writer.name)
-            self._recycle_for(self._stuck.reason)
+            self._recycle_for(self._stuck.reason, STUCK, [one.attempt for one in stuck])
             if self.stop.now or self._stuck.is_too_long(stuck):
                 return self._cut_short()
             capacity = self.turns.capacity()
             if self.turns.next_one(capacity) <= time.monotonic():
                 self.turns.take(capacity)
                 reason = self.recycling.reason
-                self._recycle_for(reason(self.workload.count, self.writer.reconciliation.seconds))
+                why = reason(self.workload.count, self.writer.reconciliation.seconds)
+                self._recycle_for(why, self.recycling.how)
             self._wait()
             self._collect()
         self._tell_of_stop()
@@ -251,9 +254,23 @@ class Worker:
             why, running = self.stop.why, self.slots.running
             signals.worker_stopping.emit(worker=self.writer.name, why=why, running=running)
 
-    def _recycle_for(self, reason: str) -> None:
-        self._recycle = self._recycle or reason
+    def _recycle_for(self, reason: str, how: str, suspects: Sequence[Attempt] = ()) -> None:
+        if reason and not self._recycle:
+            self._recycle = reason
+            if how and not self.stop.asked:
+                self.writer.registration.end = End(how, self._functions(suspects))
         self.turns.is_closed = bool(self._recycle)
+
+    def _functions(self, suspects: Sequence[Attempt]) -> dict[str, str]:
+        """Return the functions of these attempts; without any, of all attempts that run or have ended lately."""
+        if suspects:
+            return {one.task_name: one.queue_name for one in suspects}
+        ended = self.writer.tally.items() if self.writer.tally is not None else ()
+        running = self.slots.running_since(time.monotonic())
+        return {
+            **{one.task_name: one.queue_name for one in running},
+            **{name.task: name.queue for name, _ in ended},
+        }
 
     def _cut_short(self) -> Exit:
         """Record the ended attempts and let the rest go; those tasks die with the process.

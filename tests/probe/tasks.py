@@ -39,7 +39,7 @@ from django_txtasks import (
 )
 from django_txtasks.management import console
 from django_txtasks.worker import worker
-from probe import asking, ends, framework, many, on_loop, programs, sessions  # noqa: F401 -- a worker finds tasks in modules called tasks
+from probe import asking, deadly, ends, framework, many, on_loop, programs, sessions  # noqa: F401 -- a worker finds tasks in modules called tasks
 from probe.models import Run
 
 

@@ -88,6 +88,11 @@ def problem(one: Problem, user: Any, links: Links) -> ShownProblem:
         of_function = {"task": one.function} if one.function else {}
         url = links.tasks(state=Status.PENDING, queue=one.subject, **of_function)
         link = _("Look at these tasks")
+    elif one.name == "dying_workers":
+        if one.function:
+            url, link = links.tasks(task=one.function), _("Look at its tasks")
+        else:
+            url, link = links.page("worker_changelist"), _("Look at the workers")
     elif one.name == "queue_behind":
         url, link = links.tasks(due="due", queue=one.subject), _("Look at these tasks")
     elif one.name == "failing_cause":

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from django_txtasks.lifecycle.workers import MEMORY
 from django_txtasks.wording import counted
 
 EXIT_CODE = 75
@@ -25,10 +26,14 @@ class RecyclePolicy:
     Args:
         max_tasks: tasks that one process runs; None = no limit.
         max_rss: megabytes of resident memory after its first task; None = no limit.
+
+    Attributes:
+        how: ``memory`` if this was the reason for the replacement, else empty.
     """
 
     def __init__(self, max_tasks: int | None = None, max_rss: int | None = None) -> None:
         self.max_tasks, self.max_rss = max_tasks, max_rss
+        self.how = ""
 
     def room(self, count: int) -> int:
         """Return the number of tasks that this process may claim after ``count``."""
@@ -46,6 +51,7 @@ class RecyclePolicy:
         if self.room(count) <= 0:
             return f"it has run {counted(count, 'task')}"
         if count and self.max_rss is not None and (used := resident_megabytes()) > self.max_rss:
+            self.how = MEMORY
             return f"it uses {used:.0f} MB, more than {self.max_rss}"
         if count >= MANY_CLAIMS and check >= SLOW_CHECK_SECONDS:
             return (

@@ -17,6 +17,7 @@ from django.utils.autoreload import iter_all_python_module_files
 
 from django_txtasks import signals
 from django_txtasks.wakeup import WakeUp
+from django_txtasks.worker.process import ends
 from django_txtasks.worker.process.child import Assignment, Child, Role
 from django_txtasks.worker.process.forking import can_fork
 from django_txtasks.worker.process.last_chances import NEWS, LastChanceProcesses
@@ -147,7 +148,8 @@ class Supervisor:
         child.order(b"k" if now else b"s", grace)
 
     def _look_after(self, child: Child) -> None:
-        code = child.ended()
+        if (code := child.ended()) is not None:
+            ends.note(child.pid, code)
         if code is not None and self.stop.asked:
             self._wake_up.wake()  # the cleaner may be the next to stop
             if _is_failure(code):
