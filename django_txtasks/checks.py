@@ -290,6 +290,25 @@ def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
     return found
 
 
+@register(Tags.database)
+def check_server_settings(
+    *, databases: Sequence[str] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """Warn about what the server decides otherwise than tasks need it. Workers start nevertheless."""
+    from django_txtasks.inspection import server_settings  # imported only if needed
+
+    found: list[CheckMessage] = []
+    for alias in databases or []:
+        if alias in connections and router.allow_migrate_model(alias, Task):
+            # the server is down, or the tables of information_schema may not be read
+            with contextlib.suppress(DatabaseError, InterfaceError):
+                found += [
+                    Warning(f"Database {alias!r} {one.title}", hint=one.action, id="txtasks.W037")
+                    for one in server_settings.findings(alias)
+                ]
+    return found
+
+
 def pool_is_too_small(alias: str, threads: int) -> str:
     """Return a warning if a worker's threads would wait for each other's connections; otherwise an empty text."""
     pool = connections[alias].settings_dict["OPTIONS"].get("pool")

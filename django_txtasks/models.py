@@ -80,18 +80,27 @@ class TaskId(models.UUIDField):  # type: ignore[type-arg]
         return value.hex
 
 
-class ExactText(models.CharField):  # type: ignore[type-arg]
-    """Text that decisions depend on: every database compares it exactly, as Python does.
+class _Exact(models.Field):  # type: ignore[type-arg]
+    """Text of which every database keeps each character, and which it compares exactly, as Python does.
 
-    The usual collations of MariaDB and MySQL ignore case, accents and trailing spaces.
+    By default, MariaDB and MySQL give a column the character set of the database, which may lack most letters, and
+    a collation that ignores case, accents and trailing spaces.
     """
 
     def db_type(self, connection: Any) -> Any:
-        """Return the column's type; on MariaDB and MySQL with an exact collation."""
+        """Return the column's type; on MariaDB and MySQL with a character set and an exact collation."""
         column = super().db_type(connection)
         if connection.vendor != "mysql":
             return column
         return f"{column} CHARACTER SET utf8mb4 COLLATE {exact_collation(connection)}"
+
+
+class ExactText(_Exact, models.CharField):  # type: ignore[type-arg]
+    """Short text of which every database keeps each character, and which it compares exactly, as Python does."""
+
+
+class ExactLongText(_Exact, models.TextField):  # type: ignore[type-arg]
+    """Text of any length of which every database keeps each character, and which it compares exactly."""
 
 
 def exact_collation(connection: Any) -> str:
@@ -267,9 +276,7 @@ class Task(TaskColumns):
     unique_key = TaskId(
         null=True, help_text=_("waiting tasks with the same key are merged into one run")
     )
-    unique_text = models.CharField(  # noqa: DJ001 -- NULL where there is no key
-        max_length=200, null=True, help_text=_("the unique key as text")
-    )
+    unique_text = ExactText(max_length=200, null=True, help_text=_("the unique key as text"))
     absorbed = models.IntegerField(
         db_default=0,
         help_text=_("number of tasks with the same unique key that were merged into this task"),
@@ -391,7 +398,7 @@ class Worker(models.Model):
     """One worker process. Cleaners watch its beat. No column that a beat changes is indexed."""
 
     id = TaskId(primary_key=True, editable=False)
-    host = models.CharField(max_length=200)
+    host = ExactText(max_length=200)
     pid = models.PositiveIntegerField()
     queues = models.JSONField()
     task_names = models.JSONField(
@@ -427,7 +434,7 @@ class Worker(models.Model):
         help_text=_("what the worker's release supports: 1 = paused queues, 2 = lanes, too"),
     )
 
-    release = models.CharField(
+    release = ExactText(
         max_length=100, db_default="", help_text=_("release of the worker's code; empty = not set")
     )
     stats_seq = models.BigIntegerField(
@@ -437,7 +444,7 @@ class Worker(models.Model):
         db_default=models.Value({}, models.JSONField()),
         help_text=_("progress that the running tasks have reported, by task id"),
     )
-    how = models.CharField(
+    how = ExactText(
         max_length=30,
         db_default="",
         help_text=_("how its process ended; empty = it runs, or not known"),
@@ -461,14 +468,14 @@ class EndedWorker(models.Model):
     """Host and process of an ended worker, because attempts name the worker by id; and how it ended."""
 
     id = TaskId(primary_key=True, editable=False)
-    host = models.CharField(max_length=200)
+    host = ExactText(max_length=200)
     pid = models.PositiveIntegerField()
     started_at = Moment()
     ended_at = Moment(db_default=DatabaseNow())
-    release = models.CharField(
+    release = ExactText(
         max_length=100, db_default="", help_text=_("release of the worker's code; empty = not set")
     )
-    how = models.CharField(
+    how = ExactText(
         max_length=30, db_default="", help_text=_("how its process ended; empty = in good order")
     )
     held = models.JSONField(
@@ -489,8 +496,8 @@ class PausedQueue(models.Model):
 
     queue_name = ExactText(_("queue"), max_length=100, primary_key=True)
     paused_at = Moment(db_default=DatabaseNow())
-    paused_by = models.CharField(max_length=150, db_default="")
-    reason = models.CharField(
+    paused_by = ExactText(max_length=150, db_default="")
+    reason = ExactText(
         _("reason"),
         max_length=200,
         blank=True,
@@ -518,7 +525,7 @@ class Lane(models.Model):
     at_most = models.IntegerField(
         _("at most"), null=True, blank=True, help_text=_("tasks that may run at the same time")
     )
-    rate = models.CharField(
+    rate = ExactText(
         _("rate"),
         max_length=20,
         blank=True,
@@ -538,8 +545,8 @@ class Lane(models.Model):
         help_text=_("share of the slots, relative to other lanes"),
     )
     paused_at = Moment(null=True, blank=True)
-    paused_by = models.CharField(max_length=150, blank=True, db_default="")
-    reason = models.CharField(
+    paused_by = ExactText(max_length=150, blank=True, db_default="")
+    reason = ExactText(
         _("reason"),
         max_length=200,
         blank=True,
@@ -572,8 +579,8 @@ class Once(models.Model):
     """An idempotency key. Until its time is over, no other task of the function is enqueued under it."""
 
     key = TaskId(primary_key=True, editable=False)
-    text = models.CharField(max_length=200, help_text=_("the key as text"))
-    task_name = models.CharField(max_length=200)
+    text = ExactText(max_length=200, help_text=_("the key as text"))
+    task_name = ExactText(max_length=200)
     task_id = TaskId(help_text=_("the task that was enqueued"))
     until = Moment()
 
@@ -608,7 +615,7 @@ class Schedule(models.Model):
     kwargs = models.JSONField(
         _("keyword arguments"), blank=True, db_default=models.Value({}, models.JSONField())
     )
-    cron = models.CharField(
+    cron = ExactText(
         _("cron"),
         max_length=200,
         blank=True,
@@ -618,8 +625,8 @@ class Schedule(models.Model):
     every = models.FloatField(
         _("every"), null=True, blank=True, help_text=_("seconds between ticks; give this or cron")
     )
-    tz = models.CharField(_("time zone"), max_length=64, db_default="UTC")
-    catch_up = models.CharField(
+    tz = ExactText(_("time zone"), max_length=64, db_default="UTC")
+    catch_up = ExactText(
         _("catch up"),
         max_length=4, choices=CatchUp, db_default=CatchUp.LAST,
         help_text=_("which ticks are made up for after a time without a cleaner"),
@@ -630,7 +637,7 @@ class Schedule(models.Model):
         blank=True,
         help_text=_("longest delay of a tick, in seconds; empty = no limit"),
     )
-    ready_by = models.CharField(
+    ready_by = ExactText(
         _("ready by"),
         max_length=5,
         blank=True,
@@ -660,7 +667,7 @@ class Schedule(models.Model):
         editable=False,
         help_text=_("digests of the schedule as releases of the code declared it, the newest last"),
     )
-    error = models.CharField(max_length=500, db_default="")
+    error = ExactText(max_length=500, db_default="")
 
     class Meta:
         verbose_name = _("schedule")
@@ -678,7 +685,7 @@ class Step(models.Model):
     pk = models.CompositePrimaryKey("task_id", "name")
     task_id = TaskId()
     name = ExactText(max_length=100)
-    value = models.TextField(help_text=_("JSON text, returned unchanged"))
+    value = ExactLongText(help_text=_("JSON text, returned unchanged"))
     attempt = models.PositiveIntegerField(help_text=_("the attempt that completed the step"))
     done_at = Moment()
 
@@ -703,7 +710,7 @@ class Wait(models.Model):
         help_text=_("the wait ends at a time; otherwise it needs a value")
     )
     until = Moment(null=True, help_text=_("empty = no time limit"))
-    value = models.TextField(  # noqa: DJ001 -- NULL = no value
+    value = ExactLongText(
         null=True, help_text=_("JSON text, returned unchanged; empty = no value has arrived")
     )
     ended_at = Moment(
@@ -747,7 +754,7 @@ class Batch(PartlyIndexed):
     """
 
     id = TaskId(primary_key=True, editable=False)
-    name = models.CharField(max_length=200, blank=True, db_default="")
+    name = ExactText(max_length=200, blank=True, db_default="")
     hooks = models.JSONField(
         db_default=models.Value({}, models.JSONField()),
         help_text=_("the tasks that are enqueued when the batch ends"),
@@ -798,7 +805,7 @@ class Cleaner(models.Model):
     """
 
     id = TaskId(primary_key=True, editable=False)
-    host = models.CharField(max_length=200)
+    host = ExactText(max_length=200)
     pid = models.PositiveIntegerField()
     interval = models.FloatField(
         null=True, help_text=_("seconds between two passes of the cleaner; empty = it runs once")
@@ -809,7 +816,7 @@ class Cleaner(models.Model):
     started_at = Moment(db_default=DatabaseNow())
     seen_at = Moment(db_default=DatabaseNow())
     passed_at = Moment(null=True, help_text=_("when the cleaner's last complete pass ended"))
-    error = models.CharField(
+    error = ExactText(
         max_length=500,
         db_default="",
         help_text=_("why a pass has failed since then; empty = none has failed"),
@@ -841,12 +848,12 @@ class StatColumns(models.Model):
     run_ms = models.BigIntegerField(
         db_default=0, help_text=_("time of all attempts, in milliseconds")
     )
-    wait = models.CharField(
+    wait = ExactText(
         max_length=600,
         db_default="",
         help_text=_("histogram of the times from due to start, as bucket:count"),
     )
-    run = models.CharField(
+    run = ExactText(
         max_length=600,
         db_default="",
         help_text=_("histogram of the times of the attempts, as bucket:count"),
@@ -896,9 +903,9 @@ class StackRequest(models.Model):
     attempt = models.PositiveIntegerField()
     worker = TaskId()
     asked_at = Moment(db_default=DatabaseNow())
-    asked_by = models.CharField(max_length=150, db_default="")
+    asked_by = ExactText(max_length=150, db_default="")
     answered_at = Moment(null=True)
-    text = models.TextField(db_default="", help_text=_("the answer: frames without values"))
+    text = ExactLongText(db_default="", help_text=_("the answer: frames without values"))
 
     class Meta:
         default_permissions = ()

@@ -58,6 +58,6 @@ def finishing(ended: Sequence[Ended]) -> dict[str, Any]:
     return {
         "ids": [one.attempt.task_id for one in ended],
         "attempts": [one.attempt.number for one in ended],
-        "results": [one.result for one in ended],
+        "results": [one.result or "" for one in ended],
         "outcome": Outcome.SUCCEEDED.value,
     }

@@ -2,6 +2,8 @@
 
 from django.db import migrations, models
 
+from django_txtasks.models import ExactText
+
 
 class Migration(migrations.Migration):
 
@@ -18,11 +20,11 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='endedworker',
             name='how',
-            field=models.CharField(db_default='', help_text='how its process ended; empty = in good order', max_length=30),
+            field=ExactText(db_default='', help_text='how its process ended; empty = in good order', max_length=30),
         ),
         migrations.AddField(
             model_name='worker',
             name='how',
-            field=models.CharField(db_default='', help_text='how its process ended; empty = it runs, or not known', max_length=30),
+            field=ExactText(db_default='', help_text='how its process ended; empty = it runs, or not known', max_length=30),
         ),
     ]

@@ -84,7 +84,7 @@ WITH beat AS ( UPDATE txtasks_worker
     WHERE id = ANY(ARRAY(SELECT id
     FROM held))
     RETURNING *) , kept AS ( INSERT INTO txtasks_finishedtask ( id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker, batch, started_at, attempt, failures, crashes, errors, late_finishes, outcome, result)
-    SELECT id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker, batch, started_at, attempt, failures, crashes, errors, late_finishes, $8, CAST((CAST($9 AS text[]))[array_position(CAST($6 AS uuid[]), id)] AS jsonb)
+    SELECT id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker, batch, started_at, attempt, failures, crashes, errors, late_finishes, $8, CAST(NULLIF((CAST($9 AS text[]))[array_position(CAST($6 AS uuid[]), id)], '') AS jsonb)
     FROM gone)
     SELECT ARRAY(SELECT id
     FROM gone
@@ -197,7 +197,7 @@ WITH beat AS ( UPDATE txtasks_worker
     WHERE id = ANY(ARRAY(SELECT id
     FROM held))
     RETURNING *) , kept AS ( INSERT INTO txtasks_finishedtask ( id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker, batch, started_at, attempt, failures, crashes, errors, late_finishes, outcome, result)
-    SELECT id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker, batch, started_at, attempt, failures, crashes, errors, late_finishes, $8, CAST((CAST($9 AS text[]))[array_position(CAST($6 AS uuid[]), id)] AS jsonb)
+    SELECT id, task_name, queue_name, priority, args, kwargs, enqueued_at, run_after, worker, batch, started_at, attempt, failures, crashes, errors, late_finishes, $8, CAST(NULLIF((CAST($9 AS text[]))[array_position(CAST($6 AS uuid[]), id)], '') AS jsonb)
     FROM gone) , heads AS (
     SELECT head.queue, head.priority, COALESCE(mark.run_after, '-infinity') AS mark_time, COALESCE(mark.id, '00000000-0000-0000-0000-000000000000') AS mark_id
     FROM (

@@ -29,7 +29,7 @@ class Question(PartlyIndexed):
     task_id = TaskId(editable=False)
     name = ExactText(_("name"), max_length=100, help_text=_("the name of the task's wait"))
     kind = ExactText(_("kind"), max_length=100)
-    title = models.CharField(_("title"), max_length=MOST_TITLE_CHARACTERS)
+    title = ExactText(_("title"), max_length=MOST_TITLE_CHARACTERS)
     asked_at = Moment(_("asked"), db_default=DatabaseNow())
     due_at = Moment(_("due"), help_text=_("the year 9999: never overdue"))
     assignee = models.ForeignKey(
@@ -49,8 +49,8 @@ class Question(PartlyIndexed):
         default=list, db_default=models.Value([], models.JSONField()),
         help_text=_("keys, as text, of the users who do not want it in their lists"),
     )  # fmt: skip
-    note = models.CharField(_("note"), max_length=MOST_NOTE_CHARACTERS, db_default="", blank=True)
-    noted_as = models.CharField(
+    note = ExactText(_("note"), max_length=MOST_NOTE_CHARACTERS, db_default="", blank=True)
+    noted_as = ExactText(
         _("noted as"), max_length=200, db_default="", blank=True,
         help_text=_("the name of the person who wrote the note"),
     )  # fmt: skip
@@ -62,7 +62,7 @@ class Question(PartlyIndexed):
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+",
         verbose_name=_("answered by"), db_index=False,
     )  # fmt: skip
-    answered_as = models.CharField(
+    answered_as = ExactText(
         _("answered as"), max_length=200, db_default="",
         help_text=_("the name of the person, which stays when the user is deleted"),
     )  # fmt: skip
@@ -93,7 +93,7 @@ class Question(PartlyIndexed):
         )  # fmt: skip
 
     def __str__(self) -> str:
-        return self.title
+        return str(self.title)
 
     @property
     def due(self) -> datetime | None:
