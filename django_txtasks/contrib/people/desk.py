@@ -222,7 +222,7 @@ def _title_with_former(question: Question, user: Any, to: Any) -> str:
     """Return the title, with the name of another person who had the question before."""
     row = row_of(question, user)
     if not row.person or row.is_mine or question.assignee == to:
-        return question.title
+        return str(question.title)
     return _("%(title)s (taken from %(who)s)") % {"title": question.title, "who": row.person}
 
 
