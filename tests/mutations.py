@@ -1030,8 +1030,7 @@ MUTANTS = [
            {"if time.monotonic() >= until:": "if False:"},
            "test_async_tasks.py::test_many_cancels_leave_the_loop_time_between_them"),
     Mutant("many failures leave the event loop time between them", "worker/loop/ending.py",
-           {"await self._of.loop.call_in_turn(\n"
-            "                partial(failed, attempt, error, runner.config)\n            )":
+           {"await self._of.loop.call_in_turn(partial(failed, attempt, error, runner.config))":
             "failed(attempt, error, runner.config)"},
            "test_async_tasks.py::test_many_failures_leave_the_loop_time_between_them"),
     Mutant("an attempt that is cancelled after its error keeps the error", "worker/loop/event_loop.py",
@@ -2373,7 +2372,7 @@ MUTANTS = [
            {"            self.lanes.ended(lanes)\n": "            pass\n"},
            "test_lanes.py::test_a_place_that_is_free_again_is_taken_at_once"),
     Mutant("lanes: by turns with the others", "worker/schedule.py",
-           {"may_serve and not (self._served_lanes and (scan or look_up))": "may_serve"},
+           {"may_serve and not (self.served_lanes and (scan or look_up))": "may_serve"},
            "test_lanes.py::test_a_backlog_in_lanes_does_not_starve_the_others"),
     Mutant("lanes: the order does not pass one that was not served", "lanes/claiming.py",
            {"return max(before, min(left))":

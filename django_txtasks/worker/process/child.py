@@ -135,7 +135,7 @@ class Child:
         """
         pipes = Pipes()
         try:
-            self._process = fork() if by_fork else self._spawn(pipes)
+            self._process = fork() if by_fork else _spawn(self.assignment, pipes)
         except OSError:
             pipes.close_childs_ends()
             pipes.close_supervisors_ends()
@@ -152,16 +152,6 @@ class Child:
         self.start_at, self.restarts, self._started = None, False, time.monotonic()
         self._why_killed = ""
         self._ordered, self._kill_at = b"", float("inf")
-
-    def _spawn(self, pipes: Pipes) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 -- our own command line
-            self.assignment.command,
-            env={**os.environ, PIPE: str(pipes.orders), signs.PIPE: str(pipes.signs)},
-            pass_fds=[pipes.orders, pipes.signs],
-            stdin=subprocess.DEVNULL,
-            stdout=self.assignment.output,
-            start_new_session=True,
-        )
 
     def order(self, order: bytes, within: float = float("inf")) -> None:
         """Send an order, once. A child that has ended does not need it.
@@ -236,6 +226,17 @@ class Child:
         signals.child_died.emit(
             role=self.role, pid=self.pid, status=how, delay=pause.total_seconds()
         )
+
+
+def _spawn(assignment: Assignment, pipes: Pipes) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 -- our own command line
+        assignment.command,
+        env={**os.environ, PIPE: str(pipes.orders), signs.PIPE: str(pipes.signs)},
+        pass_fds=[pipes.orders, pipes.signs],
+        stdin=subprocess.DEVNULL,
+        stdout=assignment.output,
+        start_new_session=True,
+    )
 
 
 def _in_words(code: int, why_killed: str) -> str:

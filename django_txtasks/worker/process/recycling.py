@@ -40,7 +40,7 @@ class RecyclePolicy:
         return sys.maxsize if self.max_tasks is None else self.max_tasks - count
 
     def reason(self, count: int, check: float = 0.0) -> str:
-        """Return the reason for a replacement; empty = there is none.
+        """Return the reason for a replacement; empty = no limit is reached.
 
         Args:
             count: tasks that this process has claimed.

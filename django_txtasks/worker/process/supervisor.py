@@ -66,16 +66,14 @@ class Supervisor:
     ) -> None:
         self.finite, self._parent, self._when_started = finite, parent, when_started
         self._scalers, self._last_chances, self._patience = scalers, last_chances, patience
-        watchers = [one.watcher for one in scalers]
-        self.children = [Child(assignment) for assignment in [*assignments, *watchers]]
+        self.children = [Child(one) for one in [*assignments, *(one.watcher for one in scalers)]]
         self._may_fork = may_fork and not reload
         self._wake_up = WakeUp()
         self.stop = Shutdown(float("inf"), self._wake_up.wake)
-        self._files = _modified() if reload else None
+        self._files = _Files() if reload else None
         self._failed = self._stopping = False
         self._remains: list[Remains] = []
-        self._rescue_end = float("-inf")
-        self._heard_at = time.monotonic()
+        self._rescue_end, self._heard_at = float("-inf"), time.monotonic()
 
     def run(self) -> int:
         """Return 0 if all children ended without an error, else 1.
@@ -95,17 +93,14 @@ class Supervisor:
             for child in self.children:
                 self._look_after(child)
             # All at once, at the end: logs have threads, forks must not.
-            for child in self.children:
-                if child.running and child.pid not in before:
-                    signals.child_started.emit(role=child.role, pid=child.pid)
+            _tell_of_starts(self.children, before)
             self._end_programs()
             for scaler in self._scalers:
                 scaler.tell()
             if self._when_started is not None:
                 self._when_started()
                 self._when_started = None
-            if self._files is not None and not self.stop.asked:
-                self._reload_if_changed()
+            self._reload_if_changed()
             self._wake_up.wait(ROUND_SECONDS)
         return int(self._failed)
 
@@ -175,13 +170,8 @@ class Supervisor:
 
     def _end_programs(self) -> None:
         """Go on ending what ended children have left. Their replacements do not wait for it."""
-        for child in self.children:
-            for one in child.remains:
-                if one.count:
-                    signals.programs_left.emit(role=child.role, pid=one.pid, count=one.count)
-            self._remains += child.remains
-            child.remains = []
-        self._remains = [one for one in self._remains if not one.are_gone()]
+        left = self._remains + _left_by(self.children)
+        self._remains = [one for one in left if not one.are_gone()]
 
     def _tell_of_end(self, child: Child, code: int) -> None:
         signals.child_died_at_stop.emit(
@@ -191,12 +181,8 @@ class Supervisor:
             self._rescue_end = time.monotonic() + RESCUE_SECONDS
 
     def _reload_if_changed(self) -> None:
-        before, self._files = self._files or {}, _modified()
-        changed = [
-            path for path, modified in self._files.items() if before.get(path, modified) != modified
-        ]
-        if changed:
-            signals.reloading.emit(path=changed[0])
+        if self._files and not self.stop.asked and (path := self._files.changed()) is not None:
+            signals.reloading.emit(path=path)
             for child in self.children:
                 child.restarts = not child.is_retiring
                 self._stop(child)
@@ -214,6 +200,37 @@ def _is_failure(code: int | None) -> TypeGuard[int]:
 def _is_done(child: Child) -> bool:
     """Return True if a child that is started for a time has ended."""
     return child.has_ended and (child.is_retiring or child.ends_by_itself)
+
+
+def _tell_of_starts(children: Sequence[Child], before: Sequence[int]) -> None:
+    for child in children:
+        if child.running and child.pid not in before:
+            signals.child_started.emit(role=child.role, pid=child.pid)
+
+
+def _left_by(children: Sequence[Child]) -> list[Remains]:
+    """Take over what ended children have left, and log the number of programs."""
+    left: list[Remains] = []
+    for child in children:
+        for one in child.remains:
+            if one.count:
+                signals.programs_left.emit(role=child.role, pid=one.pid, count=one.count)
+        left += child.remains
+        child.remains = []
+    return left
+
+
+class _Files:
+    """The loaded Python files, for ``--reload``."""
+
+    def __init__(self) -> None:
+        self._modified = _modified()
+
+    def changed(self) -> Path | None:
+        """Return a file that has changed since the last call; None = no file has."""
+        before, self._modified = self._modified, _modified()
+        changed = (path for path, at in self._modified.items() if before.get(path, at) != at)
+        return next(changed, None)
 
 
 def _modified() -> dict[Path, float]:
