@@ -16,7 +16,7 @@ class AlterTexts(SeparateDatabaseAndState):
     backwards either, because the columns could lose characters, and older releases can use them.
 
     Args:
-        state_operations: an AlterField for each column, those of one model together.
+        state_operations: an AlterField for each column. The columns of one model are together.
     """
 
     def database_forwards(
