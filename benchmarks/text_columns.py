@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import stage  # noqa: F401, isort: skip -- it says where the next ones are
 from servers import MariaDB
 
-BEFORE = {"txtasks": "0005", "txtasks_people": "0002"}
+BEFORE = {"txtasks": "0007", "txtasks_people": "0002"}
 LARGE = {
     "txtasks_task": "(id, task_name, unique_text) SELECT UUID(), 'shop.tasks.send', CONCAT('order ', seq)",
     "txtasks_once": "(`key`, text, task_name, task_id, until) SELECT UUID(), CONCAT('order ', seq),"
