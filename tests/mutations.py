@@ -3382,9 +3382,11 @@ MUTANTS = [
     Mutant("intake: messages of a lost connection are held once", "intake/loop.py",
            {"        self._waiting = [one for one in self._waiting if is_held(one[0])]\n": ""},
            "test_intake.py::test_messages_of_a_connection_that_is_gone_come_again_and_are_held_once"),
-    Mutant("intake: properties that cannot be decoded end no connection", "broker/incoming.py",
+    Mutant("properties that cannot be decoded end no connection", "broker/connection.py",
            {"            if found is None:": "            if found:"},
-           "test_intake.py::test_a_message_whose_properties_cannot_be_decoded_ends_no_connection"),
+           "test_intake.py::test_a_message_whose_properties_cannot_be_decoded_ends_no_connection"
+           " test_broker.py::test_a_header_that_cannot_be_decoded_ends_no_connection_of_a_worker"
+           " test_broker.py::test_a_header_that_cannot_be_decoded_ends_no_connection_of_a_cleaner"),
     Mutant("intake: a refused message stays until a queue has it", "broker/confirms.py",
            {"routing_key=routing_key, mandatory=True)": "routing_key=routing_key)"},
            "test_intake.py::test_refused_messages_stay_until_somebody_gets_them"),

@@ -2,13 +2,14 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from contextlib import closing
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,8 +28,9 @@ from django_txtasks import enqueue_many, enqueue_task
 from django_txtasks.broker import hint_queues, publisher, topology
 from django_txtasks.broker.consumer import HintConsumer
 from django_txtasks.broker.link import Link
+from django_txtasks.broker.will import LastWillConsumer
 from django_txtasks.conf import MAX_NAME_BYTES, get_config
-from django_txtasks.models import Task
+from django_txtasks.models import Task, Worker
 from django_txtasks.sending import buffer as hint_buffer
 from django_txtasks.sending import message as hint_message
 
@@ -184,6 +186,46 @@ def test_a_thousand_copies_of_a_hint_run_its_task_once(hints_only):
         helpers.wait_until(lambda: helpers.finished(handle.id))
         helpers.wait_until(lambda: waiting(hints_only) == 0)
     assert helpers.runs("once") == 1
+
+
+class Undecodable(pika.BasicProperties):
+    """Properties whose header has a time that Python does not have. RabbitMQ takes it."""
+
+    def encode(self):
+        seen = struct.pack(">cQ", b"T", 0)
+        return [b"".join(super().encode()).replace(seen, b"T" + b"\xff" * 8)]
+
+
+def send_undecodable(url, queue, body):
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        properties = Undecodable(headers={"at": datetime(1970, 1, 1, tzinfo=timezone.utc)})
+        connection.channel().basic_publish("", queue, body, properties)
+
+
+@pytest.mark.parametrize("good", [True, False], ids=["a hint", "no hint"])
+def test_a_header_that_cannot_be_decoded_ends_no_connection_of_a_worker(hints_only, good):
+    with helpers.working() as worker:
+        body = hint(tasks.note.enqueue("named").id) if good else b"garbage"
+        send_undecodable(hints_only, queue_name(), body)
+        tasks.note.enqueue("behind")
+        helpers.wait_until(lambda: helpers.runs("behind") and helpers.runs("named") == good)
+        helpers.wait_until(lambda: waiting(hints_only) == 0)
+        assert worker.inbox.source.generation == 1
+        assert Worker.objects.get().listening is True
+
+
+def test_a_header_that_cannot_be_decoded_ends_no_connection_of_a_cleaner(hints_only):
+    taken, wills = [], LastWillConsumer(get_config(), "default", lambda: None)
+    wills.start()
+    try:
+        helpers.wait_until(lambda: wills.connected)
+        lost, worker = topology.lost_queue(get_config(), "default"), uuid.uuid4()
+        send_undecodable(hints_only, lost, topology.encode_will(worker, 1))
+        helpers.wait_until(lambda: taken.extend(wills.take()) or taken)
+        assert (taken[0].worker, wills.generation) == (worker, 1)
+        taken[0].settle()
+    finally:
+        wills.stop()
 
 
 def test_a_full_worker_leaves_hints_to_those_with_room(hints_only):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import codecs
 import socket
+import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -24,6 +25,10 @@ from pika.channel import ContentFrameAssembler
 
 from django_txtasks.sending.message import MAX_BYTES
 
+FRAME_START = ">BHL"
+"""Type, channel and size, as every frame has them."""
+HEADER_START = ">HHQ"
+"""Class, weight, and size of the body, at the start of the header of a message."""
 FRAME_END = bytes([spec.FRAME_END])
 TRANSIENT = spec.BasicProperties(content_type="application/json", delivery_mode=1)
 
@@ -72,6 +77,9 @@ class _ShortBodies(ContentFrameAssembler):  # type: ignore[misc]  # pika ships n
 class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
     """The connection inside a ``BlockingConnection``.
 
+    It delivers a message even if pika cannot decode its properties. The error would end the connection, RabbitMQ
+    would deliver the message again on the next one, and so for ever.
+
     Attributes:
         assembler: puts the frames of a message together.
     """
@@ -107,6 +115,15 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
         channel = super()._create_channel(channel_number, on_open_callback)
         channel._content_assembler = self.assembler()
         return channel
+
+    def _read_frame(self) -> Any:
+        try:
+            return super()._read_frame()
+        except Exception as error:
+            found = _with_empty_properties(self._frame_buffer, error)
+            if found is None:
+                raise
+            return found
 
     def publish(self, channel: int, queue: str, body: bytes) -> bool:
         """Send one small transient message to a queue. Return True if the socket took all of it.
@@ -159,6 +176,18 @@ class Connection(SelectConnection):  # type: ignore[misc]  # pika ships no types
             return sock.send(data)
         except OSError:
             return 0
+
+
+def _with_empty_properties(data: bytes, error: Exception) -> Any:
+    """Return the length of the first frame, and the frame without its properties; None = it is no header."""
+    kind, channel, size = struct.unpack_from(FRAME_START, data)
+    if kind != spec.FRAME_HEADER:
+        return None
+    _, _, body_size = struct.unpack_from(HEADER_START, data, spec.FRAME_HEADER_SIZE)
+    properties = spec.BasicProperties()
+    properties.unreadable = f"{type(error).__name__}: {error}"
+    length = spec.FRAME_HEADER_SIZE + size + spec.FRAME_END_SIZE
+    return length, frame.Header(channel, body_size, properties)
 
 
 @lru_cache(maxsize=1000)
