@@ -26,9 +26,12 @@ from django_txtasks.contrib.verify.proxy import Proxy
 from django_txtasks.contrib.verify.scratch import ALIAS, Scratch
 from django_txtasks.contrib.verify.storm import Log, Options, Storm, StormFailed
 from django_txtasks.contrib.verify.verdict import Verdict
-from django_txtasks.inspection import audit
+from django_txtasks.inspection import audit, deaths
 
 Say = Callable[[str], None]
+
+DONE_BY_THE_STORM = {"no_cleaner", deaths.NAME}
+"""Names of findings that a storm always causes: its cleaners have been stopped, and it has killed workers."""
 
 
 @dataclasses.dataclass
@@ -81,8 +84,7 @@ class Stage:
     def _audit(self) -> list[str]:
         self.scratch.query("SELECT 1")  # waits for the server
         found = audit.audit(ALIAS, self.config)
-        # the storm's own cleaners have been stopped by now
-        problems = [one for one in found if one.is_problem and one.name != "no_cleaner"]
+        problems = [one for one in found if one.is_problem and one.name not in DONE_BY_THE_STORM]
         return [f"{one.title}: {one.shown_count}" for one in problems]
 
 
