@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import uuid
+from contextlib import suppress
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from django.utils import timezone
 from probe import tasks
 
 import django_txtasks
+from django_txtasks.lifecycle import pausing
 from django_txtasks.models import Cleaner, Lane, PausedQueue, Schedule, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -109,6 +112,23 @@ def test_a_log_line_of_foreign_text_is_one_line(rows, evil, caplog):
     assert ours
     for line in ours:
         assert not set(line) & set("\x1b\x07\r\x9b\n"), line
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_letter_that_the_terminal_lacks_is_printed_as_an_escape(txtasks, encoding):
+    """An output of another encoding, such as that of a job of cron, ended the command with an error."""
+    pausing.pause("default", "default", reason="→ Łódź")
+    task = tasks.note.enqueue()
+    out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    for command in (
+        *chain(*COMMANDS.values()),
+        ["txtasks_explain"],
+        ["txtasks_explain", str(task.id)],
+    ):
+        with suppress(CommandError, SystemExit):
+            call_command(*command, stdout=out, stderr=out)
+    out.flush()
+    assert rb"\u2192 \u0141" in out.buffer.getvalue()
 
 
 def test_each_command_that_prints_escapes_it():

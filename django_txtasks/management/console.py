@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from django.core.checks import CheckMessage
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import DatabaseError, InterfaceError, connections, router
 
 from django_txtasks import checks, hints, signals
@@ -60,13 +60,19 @@ class PrintingCommand(OwnCommand):
             return super().execute(*args, **options)
 
     def show(self, *lines: str) -> None:
-        """Print lines with their control characters escaped."""
+        """Print lines. Control characters, and letters that the output's encoding lacks, are escaped."""
         for line in lines:
-            self.stdout.write(printable(line))
+            self.stdout.write(_in_letters_of(self.stdout, printable(line)))
 
     def warn(self, line: str) -> None:
-        """Print a line to stderr with its control characters escaped."""
-        self.stderr.write(printable(line))
+        """Print a line to stderr, escaped as by ``show``."""
+        self.stderr.write(_in_letters_of(self.stderr, printable(line)))
+
+
+def _in_letters_of(stream: OutputWrapper, line: str) -> str:
+    """Return a line that the stream can encode: a letter that its encoding lacks becomes an escape."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return line.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def in_one_line(error: BaseException) -> str:
