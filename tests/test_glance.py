@@ -22,6 +22,7 @@ from django_txtasks import overview as overview_room
 from django_txtasks.admin.glance import figures, processes
 from django_txtasks.admin.lists import FinishedTaskAdmin
 from django_txtasks.admin.overview import OverviewAdmin
+from django_txtasks.counts import histogram
 from django_txtasks.models import (
     FinishedTask,
     Lane,
@@ -291,6 +292,17 @@ def test_functions_say_how_late_their_figures_are(client):
         width=600, starts_at=start, queue_name="default", task_name=KNOWN, succeeded=1
     )
     assert "a worker reports every 15 s" in page(client)
+
+
+def test_a_time_above_the_last_bound_is_shown_as_more_than_that_bound(client):
+    start = timezone.now().replace(minute=0, second=0, microsecond=0)
+    run = histogram.text_of([0] * 26 + [4])
+    Stat.objects.create(
+        width=600, starts_at=start, queue_name="default", task_name=KNOWN, succeeded=4, run=run
+    )
+    text = page(client)
+    assert text.count("&gt; 5 min 35 s") + text.count("> 5 min 35 s") == 2
+    assert "≤ 5 min" not in text
 
 
 def test_without_counts_the_page_has_no_chart(client, txtasks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -43,14 +44,14 @@ class Histogram(_AsJson):
     def quantile(self, share: float) -> float | None:
         """Return the seconds within which this share of the attempts lies, such as 0.95, as the end of a bucket.
 
-        None = there is no attempt. Above the last bound, it is the last bound.
+        None = there is no attempt. ``math.inf`` = more than the last bound; how much more is not known.
         """
         if not self.count:
             return None
         wanted = share * self.count
         sums = accumulate(self.counts)
         place = next(place for place, so_far in enumerate(sums) if so_far >= wanted)
-        return BOUNDS[min(place, len(BOUNDS) - 1)]
+        return BOUNDS[place] if place < len(BOUNDS) else math.inf
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from math import isfinite
 from typing import Any, NamedTuple
 
 from django.utils.formats import date_format, time_format
@@ -18,6 +19,7 @@ from django_txtasks.admin.glance.words import Links, number
 from django_txtasks.counts.adding_up import DAY as DAY_SECONDS
 from django_txtasks.counts.adding_up import HOUR as HOUR_SECONDS
 from django_txtasks.counts.adding_up import MINUTE, TEN_MINUTES
+from django_txtasks.counts.histogram import BOUNDS
 from django_txtasks.models import Status
 from django_txtasks.overview import Count, Overview, spans
 from django_txtasks.stats import Cause, FunctionStats, Histogram
@@ -253,4 +255,5 @@ def _quantile(histogram: Histogram, share: float) -> str:
     seconds = histogram.quantile(share)
     if seconds is None:
         return shown.EMPTY
-    return f"≤ {shown.short_span(timedelta(seconds=seconds))}"
+    sign, end = ("≤", seconds) if isfinite(seconds) else (">", BOUNDS[-1])
+    return f"{sign} {shown.short_span(timedelta(seconds=end))}"
