@@ -229,6 +229,15 @@ def test_where_the_tasks_are_written_it_is_told_before_the_leases_run_out():
         assert printed("txtasks_audit").startswith(f"PROBLEM {BEGINS}")
 
 
+def test_explain_names_it_before_the_leases_run_out():
+    a_worker()
+    a_cleaner(passed_at=timezone.now())
+    waiting = tasks.note.using(run_after=LONG_AGO).enqueue("x")
+    with no_writes(), override_settings(DATABASE_ROUTERS=[ToSecond()]):
+        (reason,) = explain("second", waiting.id)
+    assert reason.gate == "no_writes" and reason.text.startswith(BEGINS)
+
+
 def test_other_problems_stay(silence):
     PausedQueue.objects.create(pk="default")
     helpers.execute("UPDATE txtasks_task SET max_crashes = 1, crashes = 5, status = 'held'")

@@ -387,7 +387,7 @@ def _start(options: str) -> str:
 def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
     workers = Worker.objects.using(alias).filter(lost=False).annotate(now=DatabaseNow())
     living = [one for one in workers[:MAX_WORKERS] if not one.is_silent(one.now)]
-    if not living and (refusal := no_writes(alias, is_anyone_alive=lambda: False)):
+    if refusal := no_writes(alias, is_anyone_alive=lambda: bool(living)):
         yield _without_writes(refusal)
         if refusal.explains:
             return
