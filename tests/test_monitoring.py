@@ -72,7 +72,7 @@ def test_the_status_of_each_queue_and_of_workers(some_of_each):
     assert (now["dead"], now["oldest_due"]) == (1, default["oldest_due"])
     assert now["workers"] == {
         "alive": 1, "silent": 1, "lost": 1, "listening": 1, "threads": 4, "running": 1,
-        "loops": 0, "async_slots": 0, "async_running": 0, "lag": 0.0, "drains": 0,
+        "loops": 0, "async_slots": 0, "async_running": 0, "lag": 0.0, "drains": 0, "alone": 0,
     }  # fmt: skip
     assert now["finished"] == 0
     text = status()
