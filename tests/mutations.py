@@ -1860,7 +1860,7 @@ MUTANTS = [
            {"            self._body_fragments.pop()\n": "            pass\n"},
            "test_bad_input.py::test_a_large_body_is_not_kept_in_memory"),
     Mutant("foreign text does not act on a terminal", "management/console.py",
-           {"self.stdout.write(printable(line))": "self.stdout.write(line)"},
+           {"_in_letters_of(self.stdout, printable(line))": "_in_letters_of(self.stdout, line)"},
            "test_terminal.py::test_a_command_prints_foreign_text_escaped"),
     Mutant("no loop waits for the log", "signals/__init__.py",
            {"queue = None if self.in_place else self.queue": "queue = None"},

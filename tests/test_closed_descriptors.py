@@ -99,4 +99,5 @@ def test_a_child_that_ends_before_it_begins_is_told_as_such(tmp_path, caplog):
     supervisor = Supervisor([Assignment(["true"])], finite=False)
     (child,) = supervisor.children
     helpers.wait_until(lambda: supervisor._look_after(child) or "ended with" in caplog.text)
+    helpers.wait_until(lambda: supervisor._end_programs() or not supervisor._remains)
     assert "ended with exit code 0, before it had begun its work; a new one starts" in caplog.text

@@ -76,7 +76,6 @@ def test_the_exception_comes_once():
 TRACED = """
 import sys, threading, time
 from django_txtasks.exceptions import TimedOut
-from django_txtasks.worker.process import recycling
 from django_txtasks.worker.running.limits import TimeLimit
 
 def traced():

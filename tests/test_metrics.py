@@ -34,7 +34,7 @@ from django_txtasks.lifecycle import pausing
 from django_txtasks.metrics import access, exposition, kept, names, samples
 from django_txtasks.metrics.collector import Collector
 from django_txtasks.models import Cleaner, Schedule, Status, Task, Worker
-from django_txtasks.overview import Count
+from django_txtasks.overview import Count, problems
 from django_txtasks.stats import reading
 from django_txtasks.worker.process import probe_server
 from django_txtasks.worker.process.probes import Liveness, Probes
@@ -596,6 +596,8 @@ def test_each_metric_and_each_problem_is_documented():
     }
     assert said == names.METRICS
     code = (ROOT / "django_txtasks/overview/problems.py").read_text()
-    real = re.findall(r'Problem\(\s*"(\w+)"', code)
+    real = re.findall(r'Problem\(\s*(?:"(\w+)"|([A-Z]+),)', code)
     assert len(real) > 10
-    assert set(real) == set(re.findall(r"`(\w+)`", page.split("**Problems**")[1]))
+    assert {name or getattr(problems, constant) for name, constant in real} == set(
+        re.findall(r"`(\w+)`", page.split("**Problems**")[1])
+    )

@@ -35,17 +35,20 @@ def new_writer():
     return TurnWriter(get_config(), helpers.subscription(), threads=4)
 
 
-def claim(writer, room=4):
-    """Claim the due tasks; return the keys of the attempts."""
-    claimed = writer.write(Plan(Capacity(room), scans=bool(room)), helpers.Running(), None).claimed
+def claim(writer, room=4, *, last_chance=None):
+    """Claim the due tasks, or this last chance after a crash; return the keys of the attempts."""
+    plan = Plan(Capacity(room), scans=bool(room))
+    if last_chance is not None:
+        plan = Plan(Capacity(1), [last_chance.id], is_alone=True)
+    claimed = writer.write(plan, helpers.Running(), None).claimed
     return {(one.task_id, one.number) for one in claimed}
 
 
-def stop(times=1):
+def stop(times=1, **claims):
     """A worker claims all that is due, and has to end in the midst of it."""
     for _ in range(times):
         writer = new_writer()
-        let_go(writer, claim(writer), "a second stop signal")
+        let_go(writer, claim(writer, **claims), "a second stop signal")
 
 
 @contextlib.contextmanager
@@ -141,7 +144,7 @@ def test_deploys_bury_no_long_idempotent_task_but_not_for_ever():
     assert (row.status, row.attempt, row.crashes) == (Status.PENDING, STOPS_IN_A_ROW, 0)
     for crashes, status in [(1, Status.PENDING), (2, Status.PENDING), (3, Status.DEAD)]:
         helpers.execute("UPDATE txtasks_task SET run_after = enqueued_at")
-        stop()
+        stop(last_chance=handle if crashes == 3 else None)
         row = helpers.row(handle.id)
         assert (row.crashes, row.status) == (crashes, status)
     assert "crash 3 of 3 after 9 stops in a row" in row.errors[-1]["message"]

@@ -3,6 +3,7 @@
 Here the command asks the system to get orphans (a child subreaper), which needs no rights.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -103,12 +104,16 @@ def test_rundrain_collects_orphans_and_takes_no_exit_code_of_a_target(
 def test_the_exit_code_of_a_command_that_was_killed_says_so(first, quick, tmp_path):
     process = first("runcleaner")
     work = helpers.wait_until(
-        lambda: [one for one in children(process.pid) if comm(one) != "sh"], what="the work"
+        lambda: [one for one in children(process.pid) if command_line(one)[-1:] == ["runcleaner"]],
+        what="the work",
     )[0]
     orphan_is_collected(process, tmp_path)
     os.kill(work, signal.SIGKILL)
     assert process.wait(helpers.PATIENCE) == 128 + signal.SIGKILL
 
 
-def comm(pid):
-    return Path(f"/proc/{pid}/comm").read_text().strip()
+def command_line(pid):
+    """Return the words of the command line of a process; none if it has just ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+    return []

@@ -113,6 +113,7 @@ class Stage:
         self.supervisor._scale()
         for child in self.supervisor.children:
             self.supervisor._look_after(child)
+        self.supervisor._end_programs()
 
     @property
     def pids(self):

@@ -142,6 +142,7 @@ def test_time_in_which_the_supervisor_itself_did_not_run_is_no_silence(monkeypat
     finally:
         os.kill(child.pid, signal.SIGKILL)
         helpers.wait_until(lambda: child.ended() is not None)
+        helpers.wait_until(lambda: supervisor._end_programs() or not supervisor._remains)
 
 
 def test_a_process_of_several_loops_hangs_if_one_of_them_does(monkeypatch):

@@ -158,8 +158,8 @@ def _recent(alias: str) -> Iterator[Death]:
     rows = EndedWorker.objects.using(alias).filter(ended_at__gt=now - WITHIN).order_by("-ended_at")
     # If the column itself were selected, Django would sort by its conversion, and the database read every row.
     rows = rows.annotate(at=Cast("ended_at", Moment()), functions=Cast("held", TextField()))
-    columns = ("started_at", "at", "host", "how", "functions")
-    for started_at, ended_at, host, how, functions in rows.values_list(*columns)[:MOST_ROWS]:
+    ends = rows.values_list("started_at", "at", "host", "how", "functions")[:MOST_ROWS]
+    for started_at, ended_at, host, how, functions in ends:
         is_old = started_at is None or ended_at is None or ended_at - started_at >= WITHIN
         if how and not (how == MEMORY and is_old):
             yield Death(ended_at, host, how, _functions(functions))

@@ -165,9 +165,9 @@ SEE_CLAIMED = (
 DELETE_TASKS = "DELETE FROM txtasks_task WHERE id {in_ids} AND TRIM(status) = %(status)s"
 
 # PostgreSQL does all of this in one statement. The values of an id are at the same place in other arrays instead
-# of in a table to join, because a join is planned by statistics: with those of an empty table, it took a minute
-# for 500 rows. Empty text means no result, because the server setting ``array_nulls`` may turn NULL in an
-# array into text.
+# of in a table to join, because a join is planned by statistics: with the statistics of an empty table, the
+# statement took a minute for 500 rows. Empty text means no result, because the server setting ``array_nulls``
+# may turn NULL in an array into text.
 _OF_ID = "[array_position(CAST(%(ids)s AS uuid[]), id)]"
 HELD = f"""
     held AS (
