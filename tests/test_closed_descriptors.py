@@ -7,7 +7,7 @@ import helpers
 import pytest
 from probe import tasks
 
-from django_txtasks.models import Cleaner
+from django_txtasks.models import Cleaner, Worker
 
 pytestmark = [pytest.mark.usefixtures("rows"), pytest.mark.once]
 ALL = "<&- >&- 2>&-"
@@ -41,6 +41,8 @@ def start(txtasks, processes):
     for process in started:
         process.terminate()
         process.wait(60)
+    # What start_workers() has started ends a moment later, and the next test waits for a cleaner of its own.
+    helpers.wait_until(lambda: not (Cleaner.objects.exists() or Worker.objects.exists()))
 
 
 @pytest.mark.parametrize(
