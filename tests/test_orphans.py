@@ -103,6 +103,7 @@ def test_rundrain_collects_orphans_and_takes_no_exit_code_of_a_target(
 
 def test_the_exit_code_of_a_command_that_was_killed_says_so(first, quick, tmp_path):
     process = first("runcleaner")
+    helpers.wait_until((tmp_path / "orphan").exists)  # the work is the next child
     work = helpers.wait_until(
         lambda: [one for one in children(process.pid) if command_line(one)[-1:] == ["runcleaner"]],
         what="the work",

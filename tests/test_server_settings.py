@@ -8,12 +8,16 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection, connections
+from django.db.models import Sum
 from probe import asking, tasks
 
 from django_txtasks import batch, checks, enqueue_many
 from django_txtasks.contrib import people
 from django_txtasks.contrib.people.models import Question
-from django_txtasks.models import FinishedTask, Schedule, Task
+from django_txtasks.counts import appending
+from django_txtasks.counts.adding_up import EVER
+from django_txtasks.counts.tally import Tally
+from django_txtasks.models import FinishedTask, Schedule, Stat, Task
 
 on_mysql = pytest.mark.skipif(connection.vendor != "mysql", reason="others have no such settings")
 ODD = 'it\'s \\ "quoted" %s NULL 100% ||'
@@ -80,6 +84,16 @@ def unusual(request, rows):
 def all_have_ended(*handles):
     ids = [one.id for one in handles]
     return lambda: FinishedTask.objects.filter(pk__in=ids).count() == len(ids)
+
+
+def test_counts_are_added_up_whatever_the_server_s_settings_are(unusual):
+    tally = Tally()
+    for task in ("probe.tasks.nothing", "probe.tasks.give"):
+        tally.of(ODD, task).succeeded += 1
+    appending.append("default", tally)
+    call_command("runcleaner", once=True, verbosity=0)
+    ever = Stat.objects.filter(width=EVER, queue_name=ODD)
+    assert ever.aggregate(n=Sum("succeeded"))["n"] == 2
 
 
 def test_tasks_of_each_kind_run_whatever_the_server_s_settings_are(unusual, quick, txtasks):

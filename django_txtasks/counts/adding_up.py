@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 from django.db import connections
+from django.db.models import Value
 
 from django_txtasks.counts.tally import Columns, Counts, Name
 from django_txtasks.database.execute import execute, fetch
@@ -32,6 +33,9 @@ PER_STATEMENT = 500
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 COUNTS = Columns._fields
 _KEY = ("width", "starts_at", "queue_name", "task_name")
+_NOT_NOTED = {"due": Value(None), "oldest": Value(None)}
+"""As expressions, because Django sends plain values in arrays, where PostgreSQL's ``array_nulls = off`` makes NULL
+a text."""
 _GATE = {"width": EVER, "starts_at": EPOCH, "queue_name": "", "task_name": ""}
 
 READ = """
@@ -204,7 +208,7 @@ def _add(alias: str, sums: Mapping[Span, Counts]) -> None:
             if (one := sums.get(Span(width, starts_at, queue, task))) is not None:
                 one.add(Columns(*counts))
     rows = [
-        Stat(**dict(zip(_KEY, span, strict=True)), **counts.columns()._asdict())
+        Stat(**dict(zip(_KEY, span, strict=True)), **counts.columns()._asdict(), **_NOT_NOTED)
         for span, counts in sorted(sums.items(), key=lambda pair: pair[0])
     ]
     if rows:
