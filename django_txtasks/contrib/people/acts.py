@@ -6,7 +6,7 @@ The permission and ``not_by`` are checked before: rows never change them. The UP
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -23,11 +23,13 @@ from django_txtasks.contrib.people.lists import (
     ASSIGN,
     ROWS_PER_LOOK,
     Place,
+    first_places,
     free_rows,
     in_force,
     is_for,
     kinds_for,
     place_of,
+    rows_at,
 )
 from django_txtasks.contrib.people.models import (
     MOST_NOTE_CHARACTERS,
@@ -69,13 +71,10 @@ def take_next(user: Any, kind: Kind | str | None = None) -> Question | None:
     Args:
         kind: the only kind to take, or its name; None: all kinds that the person may answer.
     """
-    alias, name, heads = alias_of_people(), name_of_kind(kind), []
-    for one in kinds_for(user):
-        head = _head(alias, one, user) if name in (None, one.name) else None
-        if head is not None:
-            heads.append((head.due_at, head.pk, one))
-    for _due, _pk, one in sorted(heads, key=lambda head: head[:2]):
-        taken = repeated(alias, partial(_take_first, alias, one, user))
+    alias, name = alias_of_people(), name_of_kind(kind)
+    mine = [one.name for one in kinds_for(user) if name in (None, one.name)]
+    for head in sorted(_heads(alias, mine, user), key=place_of):
+        taken = repeated(alias, partial(_take_first, alias, get(head.kind), user))
         if taken is not None:
             return taken
     return None
@@ -242,14 +241,15 @@ def _still_open(alias: str, row: Question) -> QuerySet[Question]:
     return Question.objects.using(alias).filter(pk=row.pk, closed_at=None)
 
 
-def _head(alias: str, kind: Kind, user: Any) -> Question | None:
-    """Return the first free row of a kind for this person; another one if that is far behind."""
-    rows = free_rows(alias, kind.name)
-    first = rows.first()
-    if first is None or is_for(user, first):
-        return first
-    some = list(rows[:ROWS_PER_LOOK])
-    return next((row for row in some if is_for(user, row)), some[-1] if some else None)
+def _heads(alias: str, names: Sequence[str], user: Any) -> list[Question]:
+    """Return the first free row of each kind for this person; another one if that is far behind."""
+    first = rows_at(alias, first_places(alias, [free_rows(alias, one) for one in names], 1))
+    heads = {one.kind: one for one in first if is_for(user, one)}
+    behind = [free_rows(alias, one.kind) for one in first if one.kind not in heads]
+    for row in rows_at(alias, first_places(alias, behind, ROWS_PER_LOOK)):
+        if row.kind not in heads or not is_for(user, heads[row.kind]):
+            heads[row.kind] = row
+    return list(heads.values())
 
 
 def _take_first(alias: str, kind: Kind, user: Any) -> Question | None:
