@@ -220,14 +220,15 @@ class PgBouncer(Server):
     Args:
         port: of the PostgreSQL.
         mode: ``transaction`` = a session belongs to a client for a transaction; ``session`` = until it leaves.
+        sessions: most sessions for each database; further clients wait.
     """
 
     name = "PgBouncer"
     wanted = Wanted(command="pgbouncer", package="pgbouncer", pattern="usr/sbin/pgbouncer")
 
-    def __init__(self, port: int, mode: str = "transaction") -> None:
+    def __init__(self, port: int, mode: str = "transaction", sessions: int = 20) -> None:
         super().__init__()
-        self._server, self._mode = port, mode
+        self._server, self._mode, self._sessions = port, mode, sessions
 
     @property
     def url(self) -> str:
@@ -240,6 +241,7 @@ class PgBouncer(Server):
             "unix_socket_dir": "",
             "auth_type": "any",
             "pool_mode": self._mode,
+            "default_pool_size": self._sessions,
             "ignore_startup_parameters": "extra_float_digits",
         }
         lines = [f"{name} = {value}" for name, value in settings.items()]

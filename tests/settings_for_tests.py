@@ -46,6 +46,11 @@ if os.environ.get("TXTASKS_TEST_ISOLATION"):
     level = getattr(psycopg.IsolationLevel, os.environ["TXTASKS_TEST_ISOLATION"])
     DATABASES["default"].setdefault("OPTIONS", {})["isolation_level"] = level
 
+if os.environ.get("TXTASKS_TEST_SHORT_SECONDS"):
+    from django_txtasks.rules import scaling
+
+    scaling.SHORT_SECONDS = float(os.environ["TXTASKS_TEST_SHORT_SECONDS"])
+
 if os.environ.get("TXTASKS_TEST_POOL"):
     pool = {"min_size": 1, "max_size": int(os.environ["TXTASKS_TEST_POOL"]), "timeout": 10}
     DATABASES["default"].setdefault("OPTIONS", {})["pool"] = pool

@@ -17,7 +17,7 @@ from django_txtasks.lifecycle import heads
 from django_txtasks.models import FinishedTask, PausedQueue, Task
 from django_txtasks.worker import last_chances as of_worker
 from django_txtasks.worker.process.child import Assignment, Child, Role
-from django_txtasks.worker.process.last_chances import MOST, LastChanceProcesses
+from django_txtasks.worker.process.last_chances import MOST, NEWS, LastChanceProcesses
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -132,11 +132,11 @@ def test_the_supervisor_starts_another_process_only_if_all_are_at_work():
     worker, other = Child(Assignment((), ["default"])), Child(Assignment((), ["second"]))
     children = [worker, other]
     processes = LastChanceProcesses(mine, threads=16)
-    processes.start(children, [other])
+    processes.start(children, {other: NEWS})
     assert len(children) == 2, "the news of another database"
-    processes.start(children, [worker])
-    processes.start(children, [worker])
+    processes.start(children, {worker: NEWS})
+    processes.start(children, {worker: NEWS})
     assert len(children) == 3, "the first one has not claimed yet"
     for _ in itertools.repeat(None, 6):
-        processes.start(children, [worker, children[-1]])
+        processes.start(children, {worker: NEWS, children[-1]: NEWS})
     assert len(children) == 2 + MOST

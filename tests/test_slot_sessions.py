@@ -56,10 +56,12 @@ def worker(role, txtasks, processes):
     return start(role, processes)
 
 
-def start(role, processes, *options):
+def start(role, processes, *options, **environment):
     parts = urlsplit(os.environ["TXTASKS_DATABASE_URL"])
     url = parts._replace(netloc=f"{role}@{parts.hostname}:{parts.port}").geturl()
-    one = processes.start("runworkers", "--threads=1", *options, env={"TXTASKS_DATABASE_URL": url})
+    one = processes.start(
+        "runworkers", "--threads=1", *options, env={"TXTASKS_DATABASE_URL": url, **environment}
+    )
     helpers.wait_until(helpers.worker_pids, what=lambda: processes.log_of(one))
     return one
 

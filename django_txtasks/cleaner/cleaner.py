@@ -107,8 +107,8 @@ class Cleaner:
                 self.passes.break_off()
                 self.record.failed(message_of(error))
                 failures += 1
+                self._tell_probes(refused=is_refusal(error), connected=_is_open(self.alias))
                 pause = self._heal(error, failures)
-                self._tell_probes(refused=is_refusal(error))
             reset_queries()  # with DEBUG, Django keeps all queries
             stopped = wait(pause)
         # another cleaner removes the row later
@@ -188,14 +188,18 @@ class Cleaner:
         self.outage.failed(text_of(error), pause)
         return pause
 
-    def _tell_probes(self, *, refused: bool) -> None:
+    def _tell_probes(self, *, refused: bool, connected: bool = True) -> None:
         if self.liveness is not None:
             self.liveness.turned()
-            self.liveness.ended(refused=refused)
+            self.liveness.ended(refused=refused, connected=connected)
 
     def _emit(self, signal: signals.LogSignal, **facts: Any) -> None:
         if not self.quiet:
             signal.emit(**facts)
+
+
+def _is_open(alias: str) -> bool:
+    return connections[alias].connection is not None
 
 
 def _steps(cleaner: Cleaner) -> tuple[Step, ...]:

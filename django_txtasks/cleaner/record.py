@@ -24,7 +24,7 @@ class Liveness(Protocol):
     def wrote(self) -> None:
         """Note that a whole pass has ended."""
 
-    def ended(self, *, refused: bool) -> None:
+    def ended(self, *, refused: bool, connected: bool) -> None:
         """Note the end of a turn: the database accepted it, refused it, or is unreachable."""
 
 

@@ -21,6 +21,7 @@ from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process import signs
 from django_txtasks.worker.process.orders import obey
 from django_txtasks.worker.process.probes import Liveness, LivenessOfAll
+from django_txtasks.worker.process.shortage import news
 from django_txtasks.worker.process.shutdown import Shutdown
 
 STOP_TIMEOUT_SECONDS = 3.0
@@ -39,7 +40,9 @@ def clean(config: Config, aliases: Sequence[str], pipe: int | None) -> None:
     """Clean in this process, until a signal, or an order through the pipe of its supervisor."""
     loops = Cleaning(config, aliases)
     if pipe is not None:
-        signs.vouch(LivenessOfAll(list(loops.livenesses.values())).state)
+        livenesses = list(loops.livenesses.values())
+        signs.vouch(LivenessOfAll(livenesses).state)
+        signs.repeat(lambda: news(is_short=any(one.lacks_session for one in livenesses)))
         obey(pipe, loops.stop)
     with stop_signals(loops.stop.request), signals_in_background(own_process=True):
         loops.run()

@@ -16,6 +16,7 @@ from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process import signs
 from django_txtasks.worker.process.orders import obey
 from django_txtasks.worker.process.probes import Liveness
+from django_txtasks.worker.process.shortage import news
 from django_txtasks.worker.process.shutdown import Shutdown
 
 LOOK_SECONDS = 2.0
@@ -49,6 +50,7 @@ class Watch:
         self.stop = Shutdown(0.0, self._wake_up.wake)
         self._liveness = Liveness(timedelta(seconds=seconds))
         signs.vouch(self._liveness.state)
+        signs.repeat(lambda: news(is_short=self._liveness.lacks_session))
         if pipe is not None:
             obey(pipe, self.stop)
 
@@ -59,7 +61,10 @@ class Watch:
             signs.show_life()
             try:
                 self._show(look(self._alias))
+                self._liveness.wrote()
             except (DatabaseError, InterfaceError) as error:
+                connected = connections[self._alias].connection is not None
+                self._liveness.ended(refused=False, connected=connected)
                 self._failed(error)
                 connections[self._alias].close()
             self._wake_up.wait(self._seconds)

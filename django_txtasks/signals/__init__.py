@@ -780,6 +780,13 @@ process_retired = LogSignal(
     "is %d.",
     "pid", "database", "total", "wanted",
 )  # fmt: skip
+sessions_short = LogSignal(
+    logging.WARNING,
+    "Supervisor: worker process %s of database '%s' takes nothing more and ends after its last task, because for "
+    "30 s processes of this command have got no database session, or have waited for one. Others: %d. Raise the "
+    "limit of sessions of the database, of its user or of its pooler, or lower the second number of --processes.",
+    "pid", "database", "total",
+)  # fmt: skip
 child_started = LogSignal(logging.INFO, "Supervisor: started %s process %s.", "role", "pid")
 child_died = LogSignal(
     logging.ERROR, "Supervisor: %s process %s ended with %s; a new one starts in %.1f s.",

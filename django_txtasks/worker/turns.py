@@ -28,6 +28,7 @@ from django_txtasks.worker.looks import Look, Looks
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.registration import DeclaredLost
+from django_txtasks.worker.running.awaited_sessions import awaiting
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.slot_pool import SlotPool
 from django_txtasks.worker.schedule import Plan, TurnSchedule
@@ -136,7 +137,8 @@ class Turns:
         workload = self._workload
         plan, request = self._plan(capacity, hinted, now)
         try:
-            result = self._writer.write(plan, self._slots, self._inbox.connected, request)
+            with awaiting(self._writer.alias):
+                result = self._writer.write(plan, self._slots, self._inbox.connected, request)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
             if request is not None and (isinstance(error, TookTooLong) or is_timeout(error)):
                 self.lanes.failed(now)
@@ -213,11 +215,12 @@ class Turns:
 
     def _heal(self, error: Exception) -> None:
         delay = self.schedule.failed(error, time.monotonic())
+        connected = connections[self._writer.alias].connection is not None
         if self._writer.failed(error):
             self.schedule.beat_at_once()
             delay = 0.0
         can_beat = self._writer.registration.can_beat
-        self._liveness.ended(refused=is_refusal(error) and not can_beat)
+        self._liveness.ended(refused=is_refusal(error) and not can_beat, connected=connected)
         if isinstance(error, DeclaredLost):
             for attempt in self._slots.claims_lost():
                 signals.claim_lost.emit(**attempt.facts, what="is not begun here")

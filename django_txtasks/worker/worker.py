@@ -29,10 +29,11 @@ from django_txtasks.worker.looks import Looks
 from django_txtasks.worker.looks.figures import FigureWriter
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.recycling import RecyclePolicy
+from django_txtasks.worker.process.shortage import news
 from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.recording.outcome_buffer import key
 from django_txtasks.worker.registration import LastWill
-from django_txtasks.worker.running.awaited_sessions import tell_long_waits
+from django_txtasks.worker.running.awaited_sessions import are_long, tell_long_waits
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.many_claims import ManyClaims
 from django_txtasks.worker.running.parts import Parts, in_threads
@@ -169,6 +170,11 @@ class Worker:
         )
         self._listening = Listening(inbox)
         self._recycle, self._has_told = "", False  # reason for a new process; of the stop
+
+    def session_news(self) -> bytes:
+        """Return what a supervisor hears every second of the database sessions of this process."""
+        is_short = self.liveness.lacks_session or self._sessions.are_short or are_long()
+        return news(is_short=is_short, answers=self.liveness.is_answered())
 
     def run(self) -> Exit:
         """Work until stopped, then until all running tasks have ended."""

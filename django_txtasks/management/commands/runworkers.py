@@ -155,6 +155,7 @@ class Command(OwnCommand):
             liveness=liveness,
             tell_of_last_chance=_tell_of_last_chance if signs.are_heard() else None,
         )
+        signs.repeat(worker.session_news)
         _begin(liveness)
         _say_what_nobody_declares(subscription, options["known_names"])
         exited = worker.run()

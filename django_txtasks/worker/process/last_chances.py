@@ -6,7 +6,7 @@ when no such task is due.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from django_txtasks.worker.process.child import Assignment, Child
 
@@ -27,13 +27,18 @@ class LastChanceProcesses:
     def __init__(self, assignment: Assignment, threads: int) -> None:
         self._assignment, self._most = assignment, min(MOST, threads)
 
-    def start(self, children: list[Child], told: Collection[Child]) -> None:
+    def start(self, children: list[Child], news: Mapping[Child, bytes]) -> None:
         """Add a process if a last chance is due and none waits for one, or if all are at work.
 
         Args:
-            told: the children whose pipe has said so since the last call.
+            news: what each child has told since the last call.
         """
         ours = [one for one in children if one.assignment == self._assignment]
-        told = [one for one in told if one.assignment.aliases == self._assignment.aliases]
+        aliases = self._assignment.aliases
+        told = [
+            one
+            for one in children
+            if one.assignment.aliases == aliases and NEWS in news.get(one, b"")
+        ]
         if told and (not ours or (len(ours) < self._most and any(one in ours for one in told))):
             children.append(Child(self._assignment))

@@ -78,7 +78,7 @@ def _listen(pipe: int, stop: Shutdown) -> None:
     with os.fdopen(pipe, "rb", buffering=0) as orders:
         while (order := _next(orders)) != b"k":
             if order == b"r":
-                stop.retire("fewer processes are enough")
+                stop.retire("its supervisor wants fewer processes")
                 continue
             if not order:
                 supervisor_is_gone()

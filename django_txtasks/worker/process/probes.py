@@ -20,6 +20,10 @@ REFUSAL_TIMEOUT = timedelta(minutes=10)
 """Time of refused writes after which a new process is needed, because it may have other credentials."""
 
 
+ANSWER_SECONDS = 10.0
+"""Seconds after a write for which the database counts as present. An idle worker writes every few seconds."""
+
+
 class Liveness:
     """Signs of life of a loop: its last round, its last write, and since when the database refuses its writes.
 
@@ -27,6 +31,9 @@ class Liveness:
         lease: the loop is ready if it wrote within this time.
         file: a path to touch while the loop turns. It must be writable.
         unready: answer if the loop is not ready.
+
+    Attributes:
+        lacks_session: True if the database has given no session for the last turn.
 
     Raises:
         OSError: the file cannot be written.
@@ -41,7 +48,7 @@ class Liveness:
         self.unready = unready
         self._lease, self._file = lease.total_seconds(), None if file is None else Path(file)
         self._turned, self._wrote = time.monotonic(), float("-inf")
-        self._has_begun = False
+        self._has_begun = self.lacks_session = False
         self._touched = float("-inf")
         self._refused_since: float | None = None
         if self._file is not None:
@@ -65,14 +72,16 @@ class Liveness:
     def wrote(self) -> None:
         """Note a write. A worker has committed a turn with its beat; a cleaner has ended a pass."""
         self._wrote = time.monotonic()
-        self._refused_since = None
+        self._refused_since, self.lacks_session = None, False
 
-    def ended(self, *, refused: bool) -> None:
+    def ended(self, *, refused: bool, connected: bool = True) -> None:
         """Note the end of a turn.
 
         Args:
             refused: the database has answered, and refused the write. An absent database is waited for.
+            connected: False if the database has given no session.
         """
+        self.lacks_session = not connected
         if not refused:
             self._refused_since = None
         elif self._refused_since is None:
@@ -97,6 +106,10 @@ class Liveness:
     def is_ready(self) -> bool:
         """Return True if the database has a recent write of the loop. RabbitMQ does not matter."""
         return time.monotonic() < self._wrote + self._lease
+
+    def is_answered(self) -> bool:
+        """Return True if the database has taken a write in the last ``ANSWER_SECONDS``."""
+        return time.monotonic() < self._wrote + ANSWER_SECONDS
 
 
 class LivenessOfAll:

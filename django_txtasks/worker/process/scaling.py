@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,6 +19,7 @@ from django_txtasks.load.records import Look, WorkerLoad, parse
 from django_txtasks.rules.scaling import Load, Own, ScalingRule
 from django_txtasks.worker.process import patience
 from django_txtasks.worker.process.child import Assignment, Child
+from django_txtasks.worker.process.shortage import Shortage
 
 MOST_BYTES = 1_000_000
 """Length of a line from which on it is dropped. The line of 1,000 workers is shorter."""
@@ -82,19 +83,45 @@ class ProcessScaler:
         os.set_blocking(self._pipe, False)
         self.watcher = replace(watcher, output=output)
         self._rest = b""
-        self._starts = _Starts()
+        (self._alias,) = worker.aliases
+        self._starts, self._shortage = _Starts(), Shortage(self._alias)
         self._news: list[tuple[signals.LogSignal, dict[str, Any]]] = []
 
-    def scale(self, children: list[Child]) -> None:
-        """Read the last look, if there is a new one. Add a child for each process to start, or retire one."""
-        look = self._read()
-        if look is None:
-            return
+    def scale(self, children: list[Child], news: Mapping[Child, bytes]) -> None:
+        """Add a child for each process to start, or retire one, by the last look and by the news.
+
+        Args:
+            news: what each child has told since the last call.
+        """
+        now = time.monotonic()
         own = [one for one in children if one.assignment == self._worker and not one.has_ended]
+        self._shortage.hear(news, now)
+        short = [one for one in children if self._shortage.has(one, now)]
+        look = self._read()
+        if self._must_end_one(now, own, short):
+            self._end_one(own, short)
+        elif look is not None:
+            self._follow(look, children, own, now)
+
+    def _must_end_one(self, now: float, own: Sequence[Child], short: Sequence[Child]) -> bool:
+        """Return True if processes have got no database session for long, and the end of one may help."""
+        staying = sum(not one.is_retiring for one in own)
+        answers = self._shortage.answers(now)
+        return self._rule.sessions.note(now, staying, is_short=bool(short), answers=answers)
+
+    def _end_one(self, own: Sequence[Child], short: Sequence[Child]) -> None:
+        """Retire the last process that gets no session; if each of them gets one, the last process."""
+        staying = [one for one in own if not one.is_retiring]
+        *_, ends = sorted(staying, key=lambda one: one in short)
+        ends.retire()
+        facts = {"database": self._alias, "pid": ends.pid, "total": len(staying) - 1}
+        self._news.append((signals.sessions_short, facts))
+
+    def _follow(self, look: Look, children: list[Child], own: Sequence[Child], now: float) -> None:
+        """Do what the load needs."""
         staying = [one for one in own if not one.is_retiring]
         at_work = {one.pid: one for one in look.workers if one.host == self._host}
         load = self._load(look, [one for one in own if one.is_retiring])
-        now = time.monotonic()
         starting = [self._starts.note(one, at_work, now) for one in staying]
         known = Own(len(staying), len(own) - len(staying), any(starting))
         change = self._rule.change(now, load, known)

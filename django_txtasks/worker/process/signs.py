@@ -2,7 +2,8 @@
 
 The child writes a byte a second: ``TURNS`` while its loop turns, ``HANGS`` if the loop has not turned for long.
 The thread that reads the orders writes it, because a loop may wait minutes for the answer of an absent database.
-If a C call keeps the GIL, or the process is stopped, no thread of the child writes. All other bytes are news.
+If a C call keeps the GIL, or the process is stopped, no thread of the child writes. All other bytes are news; some
+follow each sign of life while they are true.
 
 Neither end ever waits. A byte that finds the pipe full, or no supervisor, is lost.
 """
@@ -30,6 +31,7 @@ class _Signs:
     def __init__(self) -> None:
         self._pipe: int | None = None
         self._judge: Callable[[], bool | None] = lambda: None
+        self._news: Callable[[], bytes] = bytes
 
     def use(self, pipe: int | None) -> None:
         """Write into this pipe from now on. Programs that tasks start do not get it."""
@@ -41,13 +43,17 @@ class _Signs:
         """Ask this function for the state of the loop: True = it turns, False = it hangs, None = not begun."""
         self._judge = judge
 
+    def repeat(self, news: Callable[[], bytes]) -> None:
+        """Ask this function for the news that follow each sign of life."""
+        self._news = news
+
     def show_life(self) -> None:
         """Write a sign of life, if the loop has begun."""
         if (turns := self._judge()) is not None:
-            self.tell(TURNS if turns else HANGS)
+            self.tell((TURNS if turns else HANGS) + self._news())
 
     def tell(self, news: bytes) -> None:
-        """Write a byte for the supervisor. It may be lost, so repeat it while it is true."""
+        """Write bytes for the supervisor. They may be lost, so repeat them while they are true."""
         if self._pipe is not None:
             with contextlib.suppress(OSError):  # the pipe is full, or the supervisor is gone
                 os.write(self._pipe, news)
@@ -64,8 +70,8 @@ class _Signs:
 
 
 _own = _Signs()
-use, vouch, show_life, tell = _own.use, _own.vouch, _own.show_life, _own.tell
-are_heard = _own.are_heard
+use, vouch, repeat, show_life = _own.use, _own.vouch, _own.repeat, _own.show_life
+tell, are_heard = _own.tell, _own.are_heard
 register_at_fork(after_in_child=_own.forget)
 
 

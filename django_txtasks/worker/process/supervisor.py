@@ -20,7 +20,7 @@ from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process import ends
 from django_txtasks.worker.process.child import Assignment, Child, Role
 from django_txtasks.worker.process.forking import can_fork
-from django_txtasks.worker.process.last_chances import NEWS, LastChanceProcesses
+from django_txtasks.worker.process.last_chances import LastChanceProcesses
 from django_txtasks.worker.process.orders import has_ended
 from django_txtasks.worker.process.patience import NO_LIMITS, Patience
 from django_txtasks.worker.process.recycling import EXIT_CODE
@@ -115,11 +115,11 @@ class Supervisor:
 
     def _scale(self) -> None:
         self.children = [one for one in self.children if not _is_done(one)]
-        told = [one for one in self.children if NEWS in one.news()]
+        news = {one: one.news() for one in self.children}
         for processes in self._last_chances:
-            processes.start(self.children, told)
+            processes.start(self.children, news)
         for scaler in self._scalers:
-            scaler.scale(self.children)
+            scaler.scale(self.children, news)
 
     def _pass_on_stop(self) -> None:
         """Order the children to stop: the cleaner last, because a worker may be killed while it stops."""

@@ -1,5 +1,5 @@
-"""Attempts whose thread waits for a database that does not answer: their rows are claimed, but nothing runs
-yet.
+"""Threads that wait for a database that does not answer: the loop in its turn, or that of a claimed task which
+has not begun.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ from django_txtasks import signals
 from django_txtasks.signals.logs import current
 
 LONG_SECONDS = 5.0
-"""Seconds that an attempt waits for its session before the log says so."""
+"""Seconds that an attempt waits for its session before the log says so, and the supervisor hears of it."""
 _waiting: dict[int, _Wait] = {}  # by thread
 
 
 @dataclass
 class _Wait:
-    """One wait of one thread. ``is_told``: True if the log has it."""
+    """One wait of one thread.
+
+    Attributes:
+        facts: of its attempt; empty for the loop.
+        is_told: True if the log has it.
+    """
 
     alias: str
     facts: dict[str, Any]
@@ -31,7 +36,7 @@ class _Wait:
 
 @contextmanager
 def awaiting(alias: str) -> Iterator[None]:
-    """Note that the attempt of this thread waits for its session inside the block."""
+    """Note that this thread, or its attempt, waits for its session inside the block."""
     me = threading.get_ident()
     _waiting[me] = _Wait(alias, current.get() or {}, time.monotonic())
     try:
@@ -50,3 +55,9 @@ def tell_long_waits() -> None:
         if wait.facts and not wait.is_told and seconds >= LONG_SECONDS:
             wait.is_told = True
             signals.session_awaited.emit(**wait.facts, database=wait.alias, seconds=seconds)
+
+
+def are_long() -> bool:
+    """Return True if a thread has waited for its session for LONG_SECONDS."""
+    before = time.monotonic() - LONG_SECONDS
+    return any(wait.since <= before for wait in list(_waiting.values()))

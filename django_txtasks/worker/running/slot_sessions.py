@@ -15,6 +15,8 @@ from django_txtasks.worker.running.limits import NEVER
 
 SHORTEST_PAUSE = timedelta(seconds=0.25)
 LONGEST_PAUSE = timedelta(seconds=5)
+RECENT_SECONDS = 10.0
+"""Seconds after a pause for which its refusal is news. An idle worker does not try again."""
 
 
 class SlotSessions:
@@ -46,6 +48,11 @@ class SlotSessions:
     def pause_end(self) -> float:
         """End of the present pause, by ``time.monotonic()``."""
         return self._pause_end if time.monotonic() < self._pause_end else NEVER
+
+    @property
+    def are_short(self) -> bool:
+        """True if a task could not begin lately, and none has ended since the last pause."""
+        return self._failures > 0 and time.monotonic() < self._pause_end + RECENT_SECONDS
 
     def limited(self, capacity: Capacity) -> Capacity:
         """Return the part of this capacity that may be used now."""
