@@ -177,13 +177,38 @@ def test_only_a_child_that_dies_young_waits_longer_each_time(caplog):
     with helpers.second_session(supervisor.run):
         for age in (7, 7, 7, 0, 0, 0):
             pid = helpers.wait_until(lambda: child.running and child.pid)
-            child._started = time.monotonic() - age
+            child._worked_since = time.monotonic() - age
             os.kill(pid, signal.SIGKILL)
             helpers.wait_until(lambda pid=pid: child.running and child.pid != pid)
         supervisor.stop.request()
         os.kill(child.pid, signal.SIGTERM)  # it hears no orders
     pauses = [float(one) for one in re.findall(r"a new one starts in (\S+) s", caplog.text)]
     assert max(pauses[:3]) <= 0.2 < pauses[-1]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("begins", [True, False], ids=["at work", "in its start"])
+def test_a_child_that_dies_in_a_long_start_waits_longer_each_time(
+    begins, tmp_path, monkeypatch, caplog
+):
+    """Any life is long here. One that has begun its work is no crash loop at start."""
+    monkeypatch.setattr(children, "HEALTHY_AFTER_SECONDS", 0.0)
+    program = tmp_path / "program"
+    sign = 'printf t > "/dev/fd/$TXTASKS_SIGNS_FD"\n' if begins else ""
+    program.write_text(f"#!/bin/sh\n{sign}exec sleep 600\n")
+    program.chmod(0o700)
+    supervisor = Supervisor([Assignment([str(program)])], finite=False)
+    (child,) = supervisor.children
+    with helpers.second_session(supervisor.run):
+        for _ in range(4):
+            pid = helpers.wait_until(lambda: child.running and child.pid)
+            helpers.wait_until(lambda: child._pipes.hearing.has_begun or not begins)
+            os.kill(pid, signal.SIGKILL)
+            helpers.wait_until(lambda pid=pid: child.running and child.pid != pid)
+        supervisor.stop.request()
+        os.kill(child.pid, signal.SIGTERM)  # it hears no orders
+    pauses = [float(one) for one in re.findall(r"a new one starts in (\S+) s", caplog.text)]
+    assert (max(pauses) <= 0.2) == begins
 
 
 def supervised(tmp_path, script, act):

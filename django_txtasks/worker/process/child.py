@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import os
 import signal
 import subprocess
@@ -21,8 +22,8 @@ from django_txtasks.worker.process.pipes import Pipes
 from django_txtasks.worker.process.remains import Remains, exit_code
 
 HEALTHY_AFTER_SECONDS = 5.0
-"""Seconds of life after which the death of a child counts as its first: it has worked, and starts again soon. So
-whatever kills it starts it at most once in this time; the pauses of a child that dies sooner grow.
+"""Seconds of work after which the death of a child counts as its first, and it starts again soon. The pauses of a
+child that dies sooner grow, also if it dies after a long start.
 """
 FROZEN_SECONDS = LOOP_END_SECONDS + 5.0
 """Seconds after the end of the grace after which a child is killed. A child that runs ends itself before."""
@@ -96,8 +97,8 @@ class Child:
         self.remains: list[Remains] = []
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._failures = 0
-        self._started = 0.0
-        self._why_killed, self._slow_starts, self._has_begun = "", 0, False
+        self._worked_since = math.inf
+        self._why_killed, self._slow_starts = "", 0
         self._ordered, self._kill_at = b"", float("inf")
         self.pid = -1
         self._pipes: Pipes | None = None
@@ -133,6 +134,7 @@ class Child:
             Forked: in the new process.
             OSError: the process could not be started.
         """
+        self._worked_since = math.inf
         pipes = Pipes()
         try:
             self._process = fork() if by_fork else _spawn(self.assignment, pipes)
@@ -149,7 +151,7 @@ class Child:
             raise Forked(self.assignment, pipes.orders)
         pipes.close_childs_ends()
         self._pipes, self.pid = pipes, self._process.pid
-        self.start_at, self.restarts, self._started = None, False, time.monotonic()
+        self.start_at, self.restarts = None, False
         self._why_killed = ""
         self._ordered, self._kill_at = b"", float("inf")
 
@@ -178,7 +180,6 @@ class Child:
             return None
         if self._pipes is not None:
             self.hear(0.0)
-            self._has_begun = self._pipes.hearing.has_begun
             self._pipes.close_supervisors_ends()
         self.remains.append(Remains(self._process))
         self._process = self._pipes = None
@@ -188,6 +189,8 @@ class Child:
         """Read the signs of life; ``seconds`` as for ``signs.Hearing.listen``."""
         if self._pipes is not None:
             self._pipes.hearing.listen(seconds)
+            if self._pipes.hearing.has_begun:
+                self._worked_since = min(self._worked_since, time.monotonic())
 
     def news(self) -> bytes:
         """Return what the running process has told since the last call: see ``signs.tell``."""
@@ -217,11 +220,11 @@ class Child:
 
     def start_later(self, how: str) -> None:
         """Start again after a pause, which grows while the child dies young."""
-        young = time.monotonic() - self._started < HEALTHY_AFTER_SECONDS
+        young = time.monotonic() - self._worked_since < HEALTHY_AFTER_SECONDS
         self._failures = self._failures + 1 if young else 1
         pause = backoff(self._failures, base=timedelta(seconds=0.2), ceiling=timedelta(seconds=30))
         self.start_at = time.monotonic() + pause.total_seconds()
-        if not (self._has_begun or self._why_killed):
+        if math.isinf(self._worked_since) and not self._why_killed:
             how += ", before it had begun its work"
         signals.child_died.emit(
             role=self.role, pid=self.pid, status=how, delay=pause.total_seconds()
