@@ -31,7 +31,7 @@ from django_txtasks.database import sessions as database_sessions
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.signals.logs import current
 from django_txtasks.worker.loop import executors, shared_threads
-from django_txtasks.worker.loop.default_executor import default_executor
+from django_txtasks.worker.loop.default_executor import DefaultExecutor
 from django_txtasks.worker.loop.shared_threads import SharedThreads
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -68,7 +68,7 @@ class Attempts:
         return asyncio.run(self._all(bodies))
 
     async def _all(self, bodies):
-        asyncio.get_running_loop().set_default_executor(default_executor())
+        asyncio.get_running_loop().set_default_executor(DefaultExecutor())
         return await asyncio.gather(*map(self.start, bodies), return_exceptions=True)
 
     def start(self, body):
@@ -912,7 +912,7 @@ def test_a_thread_of_the_default_executor_keeps_no_connection(attempts):
 def test_the_default_executor_has_as_many_threads_as_python_s_own():
     from concurrent.futures import ThreadPoolExecutor
 
-    ours, usual = default_executor(), ThreadPoolExecutor()
+    ours, usual = DefaultExecutor(), ThreadPoolExecutor()
     assert ours._max_workers == usual._max_workers
     assert isinstance(ours, ThreadPoolExecutor)
 
@@ -935,7 +935,7 @@ django.setup()
 from asgiref.sync import sync_to_async
 from django.db import transaction
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.worker.loop.default_executor import default_executor
+from django_txtasks.worker.loop.default_executor import DefaultExecutor
 from django_txtasks.worker.loop.shared_threads import SharedThreads
 from probe.models import Run
 
@@ -949,7 +949,7 @@ def call():
         Run.objects.create(key="after")
 
 async def work():
-    asyncio.get_running_loop().set_default_executor(default_executor())
+    asyncio.get_running_loop().set_default_executor(DefaultExecutor())
     threads = SharedThreads(1, note_session=str)
     with threads.for_attempt(Attempt(uuid.uuid4(), 1, uuid.uuid4())) as executor:
         await sync_to_async(call, thread_sensitive={thread_sensitive})()

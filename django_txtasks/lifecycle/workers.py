@@ -40,7 +40,7 @@ nothing."""
 UNKNOWN = "unknown"
 """A cleaner has declared the worker lost, and no supervisor has told how its process ended."""
 MEMORY, STUCK = "memory", "stuck"
-"""The process was replaced: because of ``--max-rss``, or because a task did not end after its timeout."""
+"""The process was replaced: because of ``--max-rss``, or because a task, or calls in threads, did not end."""
 MOST_CLAIMS, MOST_NAMES = 10_000, 100
 """Number of claims of one worker that are read, and number of task functions that are kept."""
 MOST_ROWS = 100

@@ -488,7 +488,7 @@ worker_recycled = LogSignal(
 )
 worker_stuck = LogSignal(
     logging.ERROR,
-    "Worker %s: %s did not end after its timeout. The process is replaced when its other tasks (%s) "
+    "Worker %s: %s did not end in time. The process is replaced when its other tasks (%s) "
     "have ended, or at the end of TXTASKS['grace']. Tasks that may run again then become pending, others dead.",
     "worker", "tasks", "others",
 )  # fmt: skip
@@ -527,6 +527,13 @@ async_tasks_left = LogSignal(
     "Task %s (%s) has ended attempt %s; asyncio tasks that it had started still ran and were cancelled: %s (%s). "
     "Await them before the task function returns. Further attempts of this function are not reported.",
     *_TASK, "attempt", "count", "names",
+)  # fmt: skip
+calls_left = LogSignal(
+    logging.WARNING,
+    "Task %s (%s) has ended attempt %s; a call of %s that it made by asyncio.to_thread() or in another thread of "
+    "the event loop's default executor still runs there. If half of these threads hang, the process is replaced. "
+    "Give the call a time limit of its own. Further attempts of this function are not reported.",
+    *_TASK, "attempt", "name",
 )  # fmt: skip
 session_awaited = LogSignal(
     logging.WARNING,

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from django.db import DatabaseError, InterfaceError, reset_queries
 
 from django_txtasks import signals
 from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.conf import Config
-from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.lifecycle.workers import STUCK, End
 from django_txtasks.progress import ProgressNotes
@@ -48,6 +48,7 @@ COLLECT_SECONDS = 0.02
 """Seconds between two collections of ended attempts while others wait, so that slots need not wake the loop."""
 LEAST_END_SECONDS = 1.0
 """Minimum seconds for a task to end after its timeout, and then for the other tasks, however short the grace."""
+NO_SUSPECTS: Mapping[str, str] = MappingProxyType({})
 LOG_FIRST_SECONDS = 2.0
 """Seconds that log handlers have before tasks are let go, because these tasks may run twice from then on."""
 
@@ -186,7 +187,7 @@ class Worker:
             self.liveness.turned()
             self._tell_of_stop()
             stuck = self._stuck.enforce_limits(self.writer.name)
-            self._recycle_for(self._stuck.reason, STUCK, [one.attempt for one in stuck])
+            self._recycle_for(self._stuck.reason, STUCK, self._stuck.suspects)
             if self.stop.now or self._stuck.is_too_long(stuck):
                 return self._cut_short()
             capacity = self.turns.capacity()
@@ -260,17 +261,19 @@ class Worker:
             why, running = self.stop.why, self.slots.running
             signals.worker_stopping.emit(worker=self.writer.name, why=why, running=running)
 
-    def _recycle_for(self, reason: str, how: str, suspects: Sequence[Attempt] = ()) -> None:
+    def _recycle_for(
+        self, reason: str, how: str, suspects: Mapping[str, str] = NO_SUSPECTS
+    ) -> None:
         if reason and not self._recycle:
             self._recycle = reason
             if how and not self.stop.asked:
                 self.writer.registration.end = End(how, self._functions(suspects))
         self.turns.is_closed = bool(self._recycle)
 
-    def _functions(self, suspects: Sequence[Attempt]) -> dict[str, str]:
-        """Return the functions of these attempts; without any, of all attempts that run or have ended lately."""
+    def _functions(self, suspects: Mapping[str, str]) -> dict[str, str]:
+        """Return these functions; if none, the functions of all attempts that run or have ended lately."""
         if suspects:
-            return {one.task_name: one.queue_name for one in suspects}
+            return dict(suspects)
         ended = self.writer.tally.items() if self.writer.tally is not None else ()
         running = self.slots.running_since(time.monotonic())
         return {

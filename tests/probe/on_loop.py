@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -380,3 +381,37 @@ async def count_sessions(key):
 @task(idempotent=True)
 async def big(key, text):
     await asyncio.sleep(0)
+
+
+def _hang(hold):
+    (hold or threading.Event()).wait(600)
+
+
+@task(idempotent=True, timeout=1, max_attempts=1)
+async def hang_in_thread(key, how="to_thread"):
+    """Wait in a thread of the default executor, for longer than the attempt and any test."""
+    entered.add(key)
+    hold = doors.get("hold")
+    if how == "insensitive":
+        await sync_to_async(_hang, thread_sensitive=False)(hold)
+    elif how == "executor":
+        await asyncio.get_running_loop().run_in_executor(None, _hang, hold)
+    else:
+        await asyncio.to_thread(_hang, hold)
+
+
+@task(idempotent=True, timeout=20, max_attempts=1)
+async def look_up(key):
+    """Ask for an address and for a name; neither needs a network. Return the process id."""
+    loop = asyncio.get_running_loop()
+    await loop.getaddrinfo("localhost", 80)
+    await loop.getnameinfo(("127.0.0.1", 80), socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)
+    await ran(key)
+    return os.getpid()
+
+
+@task(idempotent=True)
+async def call_in_thread(key):
+    """Call a function in a thread, after tasks that were claimed together with this one."""
+    await asyncio.sleep(0.2)
+    await asyncio.to_thread(_ran, key)

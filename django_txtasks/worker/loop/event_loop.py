@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from django_txtasks.worker.loop import children
-from django_txtasks.worker.loop.default_executor import default_executor
+from django_txtasks.worker.loop.default_executor import DefaultExecutor
 from django_txtasks.worker.running import generators, task_threads
 from django_txtasks.worker.running.forked_task import watch_forks
 
@@ -32,6 +32,7 @@ class EventLoop:
     The project's event loop policy chooses the loop.
 
     Attributes:
+        executor: its default executor.
         ticked_at: time of the last tick, by ``time.monotonic()``; None = it does not tick. Written by the loop.
     """
 
@@ -40,7 +41,8 @@ class EventLoop:
         watch_forks()
         self.loop = asyncio.new_event_loop()
         self.loop.set_task_factory(children.factory)
-        self.loop.set_default_executor(default_executor())
+        self.executor = DefaultExecutor()
+        self.loop.set_default_executor(self.executor)
         self.ticked_at: float | None = None
         self._calls: deque[Callable[[], object]] = deque()
         self._later_calls: deque[Callable[[], object]] = deque()

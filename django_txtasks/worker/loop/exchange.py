@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -63,6 +64,11 @@ class Exchange:
         self._is_awake = False
         if self.ended or self.too_old or self.lost:
             self._wake_once()
+
+    def has(self, task_id: uuid.UUID, number: int) -> bool:
+        """Return True if this attempt of a task has begun here and not ended. From any thread."""
+        one = self.alive.get(task_id.int)
+        return one is not None and one.attempt.number == number
 
     def stack_of(self, key: Key) -> str:
         """Return the stack of a running attempt as text; empty if it does not run here, or ends meanwhile."""

@@ -8,20 +8,16 @@ from collections.abc import Callable, Iterable
 from django_txtasks import signals
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt, Ended
-from django_txtasks.progress import LAG, Progress
 from django_txtasks.worker.loop.attempts import CutShort, LoopRunner, OnLoop
 from django_txtasks.worker.loop.event_loop import EventLoop
 from django_txtasks.worker.loop.exchange import Exchange, emptied
-from django_txtasks.worker.loop.lag import LagWatch
 from django_txtasks.worker.loop.policy import ClaimWidth
 from django_txtasks.worker.loop.shared_threads import SharedThreads
+from django_txtasks.worker.loop.watch import LOOK_SECONDS, LoopWatch
 from django_txtasks.worker.running.in_hand import InHand, Key
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.runner import Runner
 from django_txtasks.worker.running.slot_pool import SlotPool
-
-LOOK_SECONDS = 1.0
-"""Seconds between two looks at the loop."""
 
 
 class LoopSlots(SlotPool):
@@ -32,8 +28,11 @@ class LoopSlots(SlotPool):
         threads: number of threads for sync code.
         runner: the parts that an attempt needs, wherever it runs.
         wake: wakes the turns.
-        grace: see ``LagWatch``.
+        grace: see ``LoopWatch``.
         patience: seconds that an attempt has to end after TimedOut was raised in it.
+
+    Attributes:
+        watch: looks at the loop and its threads.
     """
 
     def __init__(
@@ -46,15 +45,15 @@ class LoopSlots(SlotPool):
         grace: float,
         patience: float,
     ) -> None:
-        self._count, self._patience, self._notes = count, patience, runner.notes
+        self._count, self._patience = count, patience
         self._loop = EventLoop()
         self._exchange = self.stacks = Exchange(self._loop, wake)
         self._shared = SharedThreads(threads, note_session=runner.note_session_of)
         self._runner = LoopRunner(runner, self._shared, self._loop, self._exchange.over)
-        self._lag = LagWatch(self._loop, grace=grace, patience=patience)
+        self.watch = LoopWatch(
+            self._loop, self._exchange, self._shared, runner.notes, grace=grace, patience=patience
+        )
         self._width = ClaimWidth()
-        self._looked_at = 0.0
-        self._blocker: OnLoop | None = None
         self.in_hand = InHand()
 
     @property
@@ -116,7 +115,7 @@ class LoopSlots(SlotPool):
 
     def interrupt(self, seconds: float) -> None:
         """Cancel all attempts, and give them this time to clean up. They keep their claims."""
-        if seconds and not self._lag.is_blocked:
+        if seconds and not self.watch.is_blocked:
             self._exchange.is_empty.clear()
             self._loop.call(self._exchange.cancel_all, CutShort)
             self._exchange.is_empty.wait(seconds)
@@ -130,33 +129,20 @@ class LoopSlots(SlotPool):
         """Look at the loop once a second. Return the attempts that no exception ends."""
         now = time.monotonic()
         stuck = [one for one in self._expired() if now >= one.end_of_patience(self._patience)]
-        if now >= self._looked_at + LOOK_SECONDS:
-            self._looked_at = now
-            self._shared.tell_long_waits()
-            self._note_lag()
-            self._blocker = self._lag.look(self._exchange.alive.copy().values(), now)
-        if self._blocker is not None and self._blocker not in stuck:
-            stuck.append(self._blocker)
+        self.watch.look(now)
+        if (blocker := self.watch.blocker) is not None and blocker not in stuck:
+            stuck.append(blocker)
         return stuck
 
     @property
     def next_look(self) -> float:
         """Time of the next call of ``enforce_limits``, by ``time.monotonic()``."""
-        if not self.running:
+        if not self.running and not self.watch.is_needed:
             return NEVER
         ends = [one.end_of_patience(self._patience) for one in self._expired()]
-        later = [end for end in ends if end > self._looked_at]
-        return min([self._looked_at + LOOK_SECONDS, *later])
-
-    @property
-    def is_blocked(self) -> bool:
-        """True if the loop does not turn, so that no other attempt can end."""
-        return self._lag.is_blocked
-
-    @property
-    def is_stuck(self) -> bool:
-        """True if the loop has not turned for too long."""
-        return self._lag.is_stuck
+        looked_at = self.watch.looked_at
+        later = [end for end in ends if end > looked_at]
+        return min([looked_at + LOOK_SECONDS, *later])
 
     def _expired(self) -> list[OnLoop]:
         """Return the attempts that still run after their TimedOut."""
@@ -167,8 +153,3 @@ class LoopSlots(SlotPool):
         for one in gone:
             self.in_hand.attempts.pop(one.task_id.int, None)
         return gone
-
-    def _note_lag(self) -> None:
-        lag = round(self._loop.take_lag(), 1)
-        if lag or self._notes.has(LAG):
-            self._notes.note(LAG, Progress(lag))

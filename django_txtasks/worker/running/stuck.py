@@ -19,11 +19,13 @@ class StuckTasks:
 
     Attributes:
         reason: reason for a new process; empty = nothing is stuck.
+        suspects: the task functions of the stuck attempts, each with its queue; empty = unknown.
     """
 
     def __init__(self, slots: SlotPool, patience: float) -> None:
         self._slots, self._patience = slots, patience
         self._since: float | None = None
+        self.suspects: dict[str, str] = {}
 
     @property
     def reason(self) -> str:
@@ -39,6 +41,7 @@ class StuckTasks:
         stuck = self._slots.enforce_limits()
         if stuck and self._since is None:
             self._since = time.monotonic()
+            self.suspects = {one.attempt.task_name: one.attempt.queue_name for one in stuck}
             signals.worker_stuck.emit(
                 worker=worker,
                 tasks=", ".join(
