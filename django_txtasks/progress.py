@@ -14,6 +14,13 @@ MOST_WITH_NOTES = 100
 """Number of tasks up to which a worker writes their notes, too. The progress of all is in one row."""
 LAG = "@lag"
 """Key of the greatest lag of an event loop, in seconds, among the ids of tasks in a worker's row."""
+THREADS = "@threads "
+"""Begin of a key, before host and process id: tasks have waited long for the threads of this event loop.
+
+``done`` is the seconds of the longest wait, ``total`` the number of tasks that wait, ``note`` the functions that
+hold the threads, then ``HELD_FROM``, then the functions that wait.
+"""
+HELD_FROM = " / "
 
 
 class Progress(NamedTuple):
@@ -50,7 +57,7 @@ class ProgressNotes:
                 self._notes[task_id] = progress
                 self.has_changed = True
 
-    def forget(self, task_id: uuid.UUID) -> None:
+    def forget(self, task_id: uuid.UUID | str) -> None:
         """Forget a task that has ended."""
         if task_id in self._notes:
             with self._lock:
@@ -73,7 +80,10 @@ class ProgressNotes:
             notes = {str(task_id): progress for task_id, progress in self._notes.items()}
         if len(notes) <= MOST_WITH_NOTES:
             return notes
-        return {task_id: one._replace(note="") for task_id, one in notes.items()}
+        return {
+            key: one if key.startswith(THREADS) else one._replace(note="")
+            for key, one in notes.items()
+        }
 
 
 def read_progress(value: Any) -> Progress | None:

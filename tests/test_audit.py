@@ -25,6 +25,7 @@ from django_txtasks.inspection.audit import _answer, _reading, _view, audit
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
 from django_txtasks.inspection.questions import QUESTIONS
 from django_txtasks.lifecycle import operators, pausing
+from django_txtasks.lifecycle.turn import LOOP_MARK
 from django_txtasks.models import (
     Batch,
     Cleaner,
@@ -36,6 +37,7 @@ from django_txtasks.models import (
     Wait,
     Worker,
 )
+from django_txtasks.progress import LAG, THREADS
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -156,6 +158,13 @@ def silent_workers():
     worker(seen=timedelta(seconds=31))
 
 
+def held_threads():
+    notes = {f"{THREADS}web1 pid 7": [10.0, 3, "shop.tasks.export (2) / shop.tasks.ask (3)"]}
+    worker(task_names=[LOOP_MARK], progress=notes)
+    worker(task_names=[LOOP_MARK], progress={LAG: [0.2, None, ""]})
+    worker(progress=notes)  # no event loop
+
+
 def not_recovered():
     claimed(worker(seen=LONG, lost=True).pk)
 
@@ -234,8 +243,8 @@ def misfits():
     )  # it has begun since
 
 
-MAKERS = (no_cleaner, silent_workers, not_recovered, overdue_unserved, overdue, overdue_paused, undeclared,
-          misfits, held_long, full_lanes, unended_batches, unwoken_tasks, schedules, live_and_finished,
+MAKERS = (no_cleaner, silent_workers, held_threads, not_recovered, overdue_unserved, overdue, overdue_paused,
+          undeclared, misfits, held_long, full_lanes, unended_batches, unwoken_tasks, schedules, live_and_finished,
           impossible_counts, unreadable, dead)  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import uuid
 import weakref
 
@@ -29,8 +30,9 @@ from test_sessions_of_slots import LEFT, MINE, has_sessions, on_postgres
 
 from django_txtasks.database import sessions as database_sessions
 from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.progress import ProgressNotes
 from django_txtasks.signals.logs import current
-from django_txtasks.worker.loop import executors, shared_threads
+from django_txtasks.worker.loop import executors, held_threads
 from django_txtasks.worker.loop.default_executor import DefaultExecutor
 from django_txtasks.worker.loop.shared_threads import SharedThreads
 
@@ -47,6 +49,10 @@ SET, GET = {
 tenant = contextvars.ContextVar("tenant", default="nobody")
 do, see = sync_to_async(sessions.do.function), sync_to_async(sessions.see.function)
 get_ident = sync_to_async(threading.get_ident)
+
+
+async def get_ident_later():
+    return bool(await get_ident())
 
 
 class Attempts:
@@ -642,17 +648,23 @@ def test_long_waits_are_logged_once_a_minute(attempts, monkeypatch, caplog):
         "Async tasks that wait for a thread for a query or for sync code: 2, the first of them for"
     )
 
+    notes = held_threads.WaitNotes(ProgressNotes(), 1)
+
+    def tell():
+        now = time.monotonic()
+        notes.tell(one.threads.waits(now), now)
+
     async def block():
         await sync_to_async(is_open.wait)(60)
 
     async def look():
         while one.threads.waiting < 2:
             await asyncio.sleep(0)
-        one.threads.tell_long_waits()
+        tell()
         assert said not in caplog.text
-        monkeypatch.setattr(shared_threads, "LONG_SECONDS", 0.0)
+        monkeypatch.setattr(held_threads, "LONG_SECONDS", 0.0)
         for _ in range(3):
-            one.threads.tell_long_waits()
+            tell()
         is_open.set()
 
     async def wait():
@@ -661,8 +673,41 @@ def test_long_waits_are_logged_once_a_minute(attempts, monkeypatch, caplog):
     assert one.run(block, wait, wait, look) == [None] * 4
     assert caplog.text.count(said) == 1
     assert "Threads: 1. Number of these that stay with one task until it ends" in caplog.text
-    one.threads.tell_long_waits()
+    assert "Functions whose tasks have a thread: probe.block (1)" in caplog.text
+    assert "Functions whose tasks wait: probe.wait (2)" in caplog.text
+    monkeypatch.setattr(held_threads, "LONG_SECONDS", 5.0)
+    tell()
     assert caplog.text.count(said) == 1
+
+
+def test_threads_that_change_their_attempts_are_not_held(attempts):
+    """One thread stays with its attempt; the other one serves the others, of which one always waits."""
+    one, doors, found = attempts(2), [threading.Event() for _ in range(3)], []
+
+    async def pin():
+        await do(SET.format(1))
+        await sync_to_async(doors[2].wait)(60)
+
+    async def block():
+        await sync_to_async(doors[0].wait)(60)
+
+    async def block_later():
+        await sync_to_async(doors[1].wait)(60)
+
+    async def look():
+        while one.threads.waiting < 2 or not one.threads.pinned:
+            await asyncio.sleep(0)
+        doors[0].set()
+        while one.threads.waiting == 2:
+            await asyncio.sleep(0)
+        found.append(one.threads.waits(time.monotonic()))
+        for door in doors:
+            door.set()
+
+    assert one.run(pin, block, block_later, get_ident_later, look) == [None] * 3 + [True, None]
+    assert sorted(found[0].holding) == ["probe.block_later", "probe.pin"]
+    assert found[0].waiting == ["probe.get_ident_later"]
+    assert 0 < found[0].held < found[0].seconds
 
 
 def test_the_language_and_context_variables_are_kept_over_calls(attempts):

@@ -16,11 +16,14 @@ from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import ArgumentsDoNotFit
 from django_txtasks.inspection import forgotten
+from django_txtasks.inspection import held_threads as held
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
 from django_txtasks.inspection.full_lanes import full_lanes
+from django_txtasks.inspection.held_threads import held_threads
 from django_txtasks.lifecycle import cleaners, names
 from django_txtasks.lifecycle.attempts import misfit_of_last
 from django_txtasks.lifecycle.buckets import paused_queues
+from django_txtasks.lifecycle.turn import LOOP_MARK
 from django_txtasks.lifecycle.workers import DRAIN_MARK, texts
 from django_txtasks.models import FinishedTask, Status, Task, TaskQuerySet, Worker
 from django_txtasks.schedules.status import status_of_schedules
@@ -109,6 +112,11 @@ class View:
             for one in self._alive()
             if not _is_drain(one) and (found := handed & texts(one.queues))
         ]
+
+    def held_threads(self) -> list[str]:
+        """Return event loops of living workers whose threads are held, as text for people."""
+        loops = [one.pk for one in self._alive() if LOOP_MARK in texts(one.task_names)]
+        return [str(one) for one in held_threads(self.alias, loops)]
 
     @cached_property
     def undeclared(self) -> names.Found:
@@ -283,6 +291,14 @@ QUESTIONS = (
         "They run the tasks that are there for another system. Their settings, or their release, are older.",
         "Restart these workers. Use a new queue name when you hand over tasks.",
         lambda view: view.wrongly_served(),
+    ),
+    Question(
+        held.NAME,
+        "event loops whose threads are all held by tasks, while others wait for one",
+        "The waiting tasks make no query. If the others wait for them, as for a semaphore, none of them ends.",
+        "Stop the tasks that have the threads: manage.py txtasks_task stop --task NAME. Then let them end "
+        "iterators, transactions and changes of the session before they wait, or give runworkers more --threads.",
+        lambda view: view.held_threads(),
     ),
     Question(
         "overdue",

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from django_txtasks.inspection.deaths import Deaths
+from django_txtasks.inspection.held_threads import HeldThreads
 from django_txtasks.overview.counting import NONE, Count
 from django_txtasks.overview.problems import Problem
 from django_txtasks.overview.running import CleanerFigures, RunningTask, WorkerFigures
@@ -153,6 +154,7 @@ class Overview:
         schedules_total: number of schedules.
         causes: why live tasks have failed, the most dead tasks first; ``has_more_causes``: there are more.
         deaths: worker processes that die again and again; None = too few do.
+        held_threads: event loops whose threads are all held by tasks.
     """
 
     database: str
@@ -173,6 +175,7 @@ class Overview:
     has_more_workers: bool = False
     figures: Figures = NO_FIGURES
     deaths: Deaths | None = None
+    held_threads: tuple[HeldThreads, ...] = ()
 
     def total(self, state: str) -> Count:
         """Return the tasks of all queues in a state: ``due``, ``later``, ``retrying``, ``dead`` or ``held``.

@@ -11,6 +11,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch_value
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.inspection.deaths import deaths
+from django_txtasks.inspection.held_threads import held_threads
 from django_txtasks.inspection.no_writes import NoWrites, no_writes
 from django_txtasks.lanes.status import status_of_lanes
 from django_txtasks.lifecycle import names
@@ -110,6 +111,9 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
             has_more_causes=causes.is_cut,
             figures=figures,
             deaths=deaths(alias),
+            held_threads=held_threads(
+                alias, [one.id for one in processes if one.is_loop and one.is_alive]
+            ),
         )
     return replace(found, problems=problems_of(found, refusal)), counts
 

@@ -14,6 +14,7 @@ from django.utils.translation import ngettext_lazy
 from django_txtasks.cancel_requests import UNHEARD_AFTER
 from django_txtasks.conf import get_config
 from django_txtasks.inspection.deaths import NAME as DYING
+from django_txtasks.inspection.held_threads import NAME as HELD
 from django_txtasks.lifecycle import names
 from django_txtasks.overview.counting import Count
 from django_txtasks.stats.by_cause import MOST
@@ -197,6 +198,17 @@ _NO_BROKER = _(
     "RabbitMQ (%(broker)s) serves none of the workers. Tasks start without delay, because the database sends the "
     "hints. Until RabbitMQ is back, the end of a worker is noticed only %(lease)s later."
 )
+_HELD = ngettext_lazy(
+    "On the event loop of %(worker)s no thread is free: %(holding)s have them all. %(count)s task has waited for "
+    "a thread for %(wait)s: %(waiting)s. If these tasks wait for each other, none ends: %(stop)s. Then let "
+    "%(function)s end iterators, transactions and changes of the session before it waits, or give runworkers "
+    "more --threads.",
+    "On the event loop of %(worker)s no thread is free: %(holding)s have them all. %(count)s tasks wait for a "
+    "thread, the first for %(wait)s: %(waiting)s. If these tasks wait for each other, none ends: %(stop)s. Then "
+    "let %(function)s end iterators, transactions and changes of the session before it waits, or give runworkers "
+    "more --threads.",
+    "number",
+)
 _RELEASES = _("Workers of several releases run side by side: %(names)s.")
 _OVERTIME = ngettext_lazy(
     "%(count)s task without a time limit has run for more than %(limit)s: %(task)s for %(run)s.",
@@ -221,6 +233,7 @@ def problems_of(found: Overview, refusal: NoWrites | None = None) -> tuple[Probl
     everything = [
         *_of_deaths(found),
         *_of_processes(found),
+        *_of_threads(found),
         *(one for queue in found.queues for one in _of_queue(queue, found)),
         *_of_causes(found),
         *_of_lanes(found),
@@ -272,6 +285,19 @@ def _of_processes(found: Overview) -> Iterator[Problem]:
     releases = sorted({one.release for one in alive if one.release})
     if len(releases) > 1:
         yield Problem("several_releases", _RELEASES, _listed(releases), is_warning=True)
+
+
+def _of_threads(found: Overview) -> Iterator[Problem]:
+    of = "" if found.database == "default" else f" --database {shlex.quote(found.database)}"
+    for one in found.held_threads:
+        values = {
+            **vars(one),
+            **_number(Count(one.count)),
+            "wait": timedelta(seconds=one.seconds),
+            "function": one.function,
+            "stop": f"manage.py txtasks_task stop --task {shlex.quote(one.function)}{of}",
+        }
+        yield Problem(HELD, _HELD, values, one.worker, function=one.function)
 
 
 def _silence_of(silent: Sequence[WorkerFigures], found: Overview) -> dict[str, Any]:

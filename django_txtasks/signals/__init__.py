@@ -546,8 +546,9 @@ threads_awaited = LogSignal(
     logging.WARNING,
     "Async tasks that wait for a thread for a query or for sync code: %s, the first of them for %.0f s. "
     "Threads: %s. Number of these that stay with one task until it ends, because it has changed its database "
-    "session: %s. Give runworkers more --threads.",
-    "count", "seconds", "threads", "pinned",
+    "session: %s. Functions whose tasks have a thread: %s. Functions whose tasks wait: %s. Give runworkers more "
+    "--threads.",
+    "count", "seconds", "threads", "pinned", "holding", "waiting",
 )  # fmt: skip
 sessions_left = LogSignal(
     logging.WARNING,

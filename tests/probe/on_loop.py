@@ -415,3 +415,39 @@ async def call_in_thread(key):
     """Call a function in a thread, after tasks that were claimed together with this one."""
     await asyncio.sleep(0.2)
     await asyncio.to_thread(_ran, key)
+
+
+_holding: set[str] = set()
+
+
+def _semaphore():
+    loop = asyncio.get_running_loop()
+    return seen.setdefault(f"semaphore {id(loop)}", asyncio.Semaphore(2))
+
+
+def _set_tenant(key):
+    connections["default"].tenant = key
+
+
+@task(idempotent=True)
+async def hold_thread(key, how="iterator"):
+    """Keep a thread, and wait for the semaphore that ``ask_with_semaphore`` has. Two of them take two threads."""
+    rows = Run.objects.filter(key="seed").order_by("pk").aiterator(chunk_size=2)
+    if how == "iterator":
+        await anext(rows)
+    else:
+        await sync_to_async(_set_tenant)(key)
+    _holding.add(key)
+    while not _semaphore().locked():
+        await asyncio.sleep(0.01)
+    async with _semaphore():
+        await ran(key)
+
+
+@task(idempotent=True)
+async def ask_with_semaphore(key):
+    """Take the semaphore, and make a query when two threads are kept."""
+    async with _semaphore():
+        while len(_holding) < 2:
+            await asyncio.sleep(0.01)
+        await ran(key)

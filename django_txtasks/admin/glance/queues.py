@@ -88,7 +88,7 @@ def problem(one: Problem, user: Any, links: Links) -> ShownProblem:
         of_function = {"task": one.function} if one.function else {}
         url = links.tasks(state=Status.PENDING, queue=one.subject, **of_function)
         link = _("Look at these tasks")
-    elif one.name == "dying_workers":
+    elif one.name in ("dying_workers", "held_threads"):
         if one.function:
             url, link = links.tasks(task=one.function), _("Look at its tasks")
         else:

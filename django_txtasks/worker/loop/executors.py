@@ -100,6 +100,11 @@ class AttemptExecutor(Executor):
         return future
 
     @property
+    def function(self) -> str:
+        """Name of the task function."""
+        return self._attempt.task_name
+
+    @property
     def is_waiting(self) -> bool:
         """True if a call waits for a thread."""
         return self._is_active and not self._has_thread and not self._has_ended

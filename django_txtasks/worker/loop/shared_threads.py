@@ -9,20 +9,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from django_txtasks import signals
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.signals.queue import close_connections
 from django_txtasks.worker.loop.executors import AttemptExecutor
+from django_txtasks.worker.loop.held_threads import Waits
 from django_txtasks.worker.loop.open_cursors import note_cursors
 from django_txtasks.worker.running import task_threads
 from django_txtasks.worker.running.connections import all_connections
 from django_txtasks.worker.running.forked_task import watch_forks
 from django_txtasks.worker.running.slot_threads import close_old_connections
 
-LONG_SECONDS = 5.0
-"""Seconds that a call waits for a thread before the log has a warning."""
-TELL_EVERY_SECONDS = 60.0
-"""Seconds between two such log lines."""
 CLOSE_SECONDS = 1.0
 """Longest time for idle threads to close their connections, and to end, at the end of the process."""
 
@@ -31,10 +27,11 @@ class SharedThreads:
     """A few threads, each started when it is first needed. Attempts get them in the order of their calls.
 
     Args:
-        size: maximum number of threads.
+        size: see below.
         note_session: see ``before_attempt``.
 
     Attributes:
+        size: maximum number of threads.
         lock: guards the state of all executors.
         pinned: executors with which a thread stays.
     """
@@ -42,7 +39,7 @@ class SharedThreads:
     def __init__(self, size: int, *, note_session: Callable[[str], None]) -> None:
         task_threads.watch()
         watch_forks()
-        self._size, self.note_session = size, note_session
+        self.size, self.note_session = size, note_session
         self.lock = threading.Lock()
         self.pinned: set[AttemptExecutor] = set()
         self._starting = threading.Lock()
@@ -52,7 +49,7 @@ class SharedThreads:
         self._work: queue.SimpleQueue[bool] = (
             queue.SimpleQueue()
         )  # True for each of them, False = the end
-        self._told_at = -TELL_EVERY_SECONDS
+        self._moved_at = 0.0  # time at which a thread took a call of another attempt
 
     def for_attempt(self, attempt: Attempt) -> AttemptExecutor:
         """Return the executor of an attempt."""
@@ -63,7 +60,7 @@ class SharedThreads:
         executor.since = time.monotonic()
         self._ready.append(executor)
         self._work.put(True)
-        if len(self._threads) < self._size and len(self._ready) > len(self._free):
+        if len(self._threads) < self.size and len(self._ready) > len(self._free):
             self._start()
 
     def note_free(self) -> None:
@@ -75,15 +72,19 @@ class SharedThreads:
         """Number of attempts with a call that waits for a thread."""
         return len(self._waiting())
 
-    def tell_long_waits(self) -> None:
-        """Log once a minute that calls wait for LONG_SECONDS."""
-        now, waiting = time.monotonic(), self._waiting()
-        seconds = now - waiting[0].since if waiting else 0.0
-        if seconds >= LONG_SECONDS and now >= self._told_at + TELL_EVERY_SECONDS:
-            self._told_at = now
-            signals.threads_awaited.emit(
-                count=len(waiting), threads=self._size, pinned=len(self.pinned), seconds=seconds
-            )
+    def waits(self, now: float) -> Waits:
+        """Return the calls that wait for a thread, and the attempts that have the threads."""
+        waiting = self._waiting()
+        since = waiting[0].since if waiting else now
+        held = now - max(since, self._moved_at) if self.pinned else 0.0
+        threads = {one.ident for one in self._threads}
+        return Waits(
+            [one.function for one in waiting],
+            task_threads.functions_in(threads),
+            len(self.pinned),
+            now - since,
+            held,
+        )
 
     def close(self) -> None:
         """End the idle threads. A thread in a call, or of a pinned attempt, ends with the process."""
@@ -98,7 +99,7 @@ class SharedThreads:
 
     def _start(self) -> None:
         with self._starting:
-            if len(self._threads) < self._size:
+            if len(self._threads) < self.size:
                 name = f"txtasks-shared-{len(self._threads) + 1}"
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._threads.append(thread)
@@ -122,4 +123,5 @@ class SharedThreads:
                 # In this order: if the attempt no longer counted as ready, and the thread still counted as free,
                 # the next attempt would wait for this thread instead of getting a new one.
                 self._free.discard(threading.current_thread())
+                self._moved_at = time.monotonic()
                 return self._ready.popleft()

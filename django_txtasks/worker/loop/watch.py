@@ -7,6 +7,7 @@ from django_txtasks.worker.loop.attempts import OnLoop
 from django_txtasks.worker.loop.default_executor import RunningCall
 from django_txtasks.worker.loop.event_loop import EventLoop
 from django_txtasks.worker.loop.exchange import Exchange
+from django_txtasks.worker.loop.held_threads import WaitNotes
 from django_txtasks.worker.loop.lag import LagWatch
 from django_txtasks.worker.loop.left_calls import LeftCalls
 from django_txtasks.worker.loop.shared_threads import SharedThreads
@@ -19,7 +20,7 @@ class LoopWatch:
     """Looks for tasks that block the loop, calls that wait for a thread, and calls that outlive their attempts.
 
     Args:
-        notes: the lag is written there.
+        notes: the lag and long waits for threads are written there.
         grace: see ``LagWatch``.
         patience: see ``LagWatch`` and ``LeftCalls``.
 
@@ -40,6 +41,7 @@ class LoopWatch:
     ) -> None:
         self._loop, self._exchange, self._shared, self._notes = loop, exchange, shared, notes
         self._lag = LagWatch(loop, grace=grace, patience=patience)
+        self._wait_notes = WaitNotes(notes, shared.size)
         self._left = LeftCalls(loop.executor, patience)
         self.looked_at = 0.0
         self.blocker: OnLoop | None = None
@@ -53,7 +55,7 @@ class LoopWatch:
         if now < self.looked_at + LOOK_SECONDS:
             return
         self.looked_at = now
-        self._shared.tell_long_waits()
+        self._wait_notes.tell(self._shared.waits(now), now)
         self._note_lag()
         self._left.look(self._exchange.has, now)
         self.blocker = self._lag.look(self._exchange.alive.copy().values(), now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+from collections.abc import Set
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
@@ -139,6 +140,11 @@ def threads_of(task_id: Any, number: int) -> list[tuple[str, int]]:
         if (facts["task_id"], facts["attempt"]) == (task_id, number):
             found.append((name, ident))
     return found
+
+
+def functions_in(threads: Set[int | None]) -> list[str]:
+    """Return the task function of each of these threads of this package that works for an attempt now."""
+    return [facts["task"] for ident, (_, facts) in _serving.copy().items() if ident in threads]
 
 
 def _attempt_of_caller() -> _OfAttempt | None:
