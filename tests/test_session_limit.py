@@ -8,7 +8,7 @@ from servers import PgBouncer
 from test_sessions_of_slots import on_postgres
 from test_slot_sessions import has_roles, role, start  # noqa: F401 -- a fixture
 
-from django_txtasks.models import Worker
+from django_txtasks.models import Task, Worker
 from django_txtasks.rules.scaling import AGAIN_SECONDS, SHORT_SECONDS, Load, Own, ScalingRule
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -22,8 +22,18 @@ ENOUGH_FOR_ONE = 6
 SHED = "because for 30 s processes of this command have got no database session"
 
 
-def enqueue(count, seconds):
-    return [tasks.atomic_slow.enqueue(str(number), seconds) for number in range(count)]
+def never_idle(command, processes, count, seconds):
+    """Let this many tasks or more wait until a process has ended; return their handles."""
+    handles = []
+
+    def has_ended_one():
+        if Task.objects.count() < count:
+            keys = map(str, range(count))
+            handles.extend(tasks.atomic_slow.enqueue(key, seconds) for key in keys)
+        return SHED in processes.log_of(command)
+
+    helpers.wait_until(has_ended_one, what=lambda: processes.log_of(command))
+    return handles
 
 
 @has_roles
@@ -32,16 +42,15 @@ def test_at_the_limit_of_the_user_a_process_ends_and_the_tasks_go_on(role, txtas
     helpers.execute(LIMIT[connection.vendor].format(role, ENOUGH_FOR_ONE))
     options = ("--processes=1..4", "--threads=2", "--within=4")
     command = start(role, processes, *options, TXTASKS_TEST_SHORT_SECONDS="1")
-    first = enqueue(50, 0.2)
+    handles = never_idle(command, processes, 20, 0.2)
 
     def log():
         return processes.log_of(command)
 
-    helpers.wait_until(lambda: "starts more worker processes" in log(), what=log)
-    helpers.wait_until(lambda: SHED in log(), what=log)
+    assert "starts more worker processes" in log()
     helpers.wait_until(lambda: Worker.objects.count() == 1, what=log)
-    more = enqueue(10, 0.2)
-    helpers.wait_until(lambda: all(helpers.finished(one.id) for one in first + more), what=log)
+    handles.append(tasks.atomic_slow.enqueue("more", 0.2))
+    helpers.wait_until(lambda: all(helpers.finished(one.id) for one in handles), what=log)
     command.terminate()
     assert command.wait(60) == 0, log()
 
@@ -54,12 +63,11 @@ def test_a_process_ends_where_a_pooler_lets_its_clients_wait(txtasks, processes)
         env = {"TXTASKS_DATABASE_URL": pooler.url, "TXTASKS_TEST_SHORT_SECONDS": "1"}
         options = ("--processes=1..2", "--threads=2", "--within=4")
         command = processes.start("runworkers", *options, env=env)
-        handles = enqueue(8, 7.0)
+        handles = never_idle(command, processes, 6, 7.0)
 
         def log():
             return processes.log_of(command)
 
-        helpers.wait_until(lambda: SHED in log(), what=log)
         helpers.wait_until(lambda: all(helpers.finished(one.id) for one in handles), what=log)
         assert "FATAL" not in log()
         command.terminate()
