@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 import uuid
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from django_txtasks import metrics, overview, signals
 from django_txtasks.conf import parse
 from django_txtasks.counts import appending
-from django_txtasks.counts.tally import Tally
+from django_txtasks.counts.places import MAX_QUEUES
+from django_txtasks.counts.tally import MAX_NAMES, OTHERS, Tally
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.lanes.status import waiting_in
 from django_txtasks.lifecycle import pausing
@@ -194,6 +196,58 @@ def test_counters_have_what_is_added_up_and_what_is_not():
     ends = ("0.02", "0.03", "0.045", "335", "+Inf")
     found = [value("txtasks_wait_seconds_bucket", queue="default", le=one) for one in ends]
     assert found == [0, 2, 2, 2, 2]
+
+
+def made(*names: tuple[str, str]) -> None:
+    """Append one success of each pair of queue and function, in several writes, as several workers do."""
+    for begin in range(0, len(names), 500):
+        tally = Tally()
+        for queue, task in names[begin : begin + 500]:
+            tally.of(queue, task).succeeded += 1
+            tally.of(queue, task).took(0.03, 0.5)
+        with transaction.atomic():
+            appending.append("default", tally)
+
+
+def lines(metric: str) -> dict[str, float]:
+    """Return the lines of a metric that a monitor gets, with their numbers."""
+    kept.forget()
+    found = (one.rsplit(" ", 1) for one in metrics.text(["default"]).splitlines())
+    return {line: float(number) for line, number in found if line.startswith(metric + "{")}
+
+
+def test_three_thousand_names_have_a_thousand_lines_of_their_own():
+    names = [("default", f"made.tasks.import_{number}") for number in range(3000)]
+    appended(succeeded=5)
+    test_figures.add_up()
+    seen = []
+    first, again = partial(made, *names), partial(made, *names[::6])
+    for step in (first, test_figures.add_up, again, test_figures.add_up):
+        step()
+        found = lines("txtasks_attempts_total")
+        assert len(found) == (MAX_NAMES + 1) * len(samples.OUTCOMES)
+        assert len(lines("txtasks_attempt_seconds_total")) == MAX_NAMES + 1
+        assert value("txtasks_attempts_total", queue="default", task=NAME, outcome="succeeded") == 5
+        assert sum(found.values()) == value("txtasks_run_seconds_count", queue="default") + 4
+        seen.append(found)
+    assert [sum(found.values()) for found in seen] == [3005, 3005, 3505, 3505]
+    _, added_up, *later = seen  # the places are given for good as soon as they are added up
+    for found in later:
+        assert found.keys() == added_up.keys()
+        assert all(found[line] >= number for line, number in added_up.items())
+    (others,) = [line for line in added_up if f'task="{OTHERS}"' in line and "succeeded" in line]
+    assert added_up[others] == 3000 - (MAX_NAMES - 1)
+
+
+def test_queues_made_by_code_have_a_bound_of_lines():
+    queues = [f"customer-{number:03}" for number in range(MAX_QUEUES + 50)]
+    for step in (partial(made, *((queue, NAME) for queue in queues)), test_figures.add_up):
+        step()
+        counts = lines("txtasks_run_seconds_count")
+        assert len(counts) == MAX_QUEUES + 1
+        assert sum(counts.values()) == len(queues)
+        assert value("txtasks_run_seconds_count", queue=OTHERS) == 50
+        assert value("txtasks_attempts_total", queue=OTHERS, task=OTHERS, outcome="succeeded") == 50
 
 
 def test_counters_are_left_out_if_some_rows_are_not_read(monkeypatch):

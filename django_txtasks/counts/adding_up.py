@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from django.db import connections
 from django.db.models import Value
 
+from django_txtasks.counts.places import Places
 from django_txtasks.counts.tally import Columns, Counts, Name
 from django_txtasks.database.execute import execute, fetch
 from django_txtasks.models import DatabaseNow, RawStat, Stat
@@ -164,10 +165,18 @@ def _take(alias: str, rows: list[_Raw]) -> None:
 
 def _sums(alias: str, rows: Iterable[_Raw]) -> dict[Span, Counts]:
     sums: dict[Span, Counts] = defaultdict(Counts)
+    places = Places(_names_since_ever(alias))
     for row in rows:
-        for span in _spans(_moment(row.at) or _now(alias), Name(row.queue, row.task)):
+        name = Name(row.queue, row.task)
+        for span in _spans(_moment(row.at) or _now(alias), name, places.take(name)):
             sums[span].add(row.counts)
     return sums
+
+
+def _names_since_ever(alias: str) -> Iterator[Name]:
+    ever = Stat.objects.using(alias).filter(width=EVER, starts_at=EPOCH, queue_name__gt="")
+    pairs = ever.values_list("queue_name", "task_name")
+    return (Name(*pair) for pair in sorted(pairs))
 
 
 def _moment(seconds: Any) -> datetime | None:
@@ -178,10 +187,11 @@ def _moment(seconds: Any) -> datetime | None:
         return None
 
 
-def _spans(at: datetime, name: Name) -> Iterator[Span]:
-    """Yield the keys of all rows that count a row of this time and name."""
+def _spans(at: datetime, name: Name, since_ever: Name) -> Iterator[Span]:
+    """Yield the keys of all rows that count a row of this time and name, which has another name since ever."""
     yield from (Span(width, _start(width, at), name.queue, "") for width in OF_QUEUES)
-    yield from (Span(width, _start(width, at), *name) for width in OF_FUNCTIONS)
+    for width in OF_FUNCTIONS:
+        yield Span(width, _start(width, at), *(since_ever if width == EVER else name))
 
 
 def _start(width: int, at: datetime) -> datetime:

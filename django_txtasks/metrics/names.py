@@ -15,7 +15,7 @@ class Metric(NamedTuple):
     help: str
 
 
-_OF_QUEUE = ("queue",)
+_OF_QUEUE, _OF_TASK = ("queue",), ("queue", "task")
 METRICS = {
     "txtasks_due": Metric(GAUGE, _OF_QUEUE, "Pending tasks whose time has come, those in lanes included."),
     "txtasks_due_is_capped": Metric(GAUGE, _OF_QUEUE, "1 = more tasks are due than were counted."),
@@ -26,10 +26,12 @@ METRICS = {
     "txtasks_held": Metric(GAUGE, _OF_QUEUE, "Held tasks, at most 2,000."),
     "txtasks_running": Metric(GAUGE, _OF_QUEUE, "Running tasks."),
     "txtasks_paused": Metric(GAUGE, _OF_QUEUE, "1 = the queue is paused."),
-    "txtasks_attempts_total": Metric(COUNTER, ("queue", "task", "outcome"), "Ended attempts."),
-    "txtasks_attempt_seconds_total": Metric(COUNTER, ("queue", "task"), "Time of all attempts together."),
-    "txtasks_wait_seconds": Metric(HISTOGRAM, _OF_QUEUE, "Times from due to the start of an attempt."),
-    "txtasks_run_seconds": Metric(HISTOGRAM, _OF_QUEUE, "Times of attempts."),
+    "txtasks_attempts_total": Metric(
+        COUNTER, (*_OF_TASK, "outcome"), "Ended attempts; (others): names beyond 1,000."
+    ),
+    "txtasks_attempt_seconds_total": Metric(COUNTER, _OF_TASK, "Time of attempts; (others): names beyond 1,000."),
+    "txtasks_wait_seconds": Metric(HISTOGRAM, _OF_QUEUE, "Times from due to start; (others): queues beyond 100."),
+    "txtasks_run_seconds": Metric(HISTOGRAM, _OF_QUEUE, "Times of attempts; (others): queues beyond 100."),
     "txtasks_counters_are_behind": Metric(GAUGE, (), "1 = no cleaner adds figures up: no counters."),
     "txtasks_workers": Metric(GAUGE, ("state",), "Workers; only alive and suspected ones run tasks."),
     "txtasks_worker_deaths": Metric(GAUGE, ("how",), "Worker processes that died again and again, in 5 minutes."),

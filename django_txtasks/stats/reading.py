@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -70,12 +70,14 @@ def rows(alias: str, *, added_up: str, raw: str, **params: Any) -> tuple[list[Ro
     return found, sum(1 for one in found if one.is_raw) > MAX_RAW_ROWS
 
 
-def by_name(found: Iterable[Row]) -> dict[Name, Counts]:
-    """Return the sums by queue and task function."""
+def by_name(
+    found: Iterable[Row], counted_as: Callable[[Name], Name] = lambda name: name
+) -> dict[Name, Counts]:
+    """Return the sums by queue and task function, each under the name that ``counted_as`` returns."""
     sums: dict[Name, Counts] = {}
     for one in found:
         if one.queue:  # not the row that a cleaner locks
-            sums.setdefault(Name(one.queue, one.task), Counts()).add(one.counts)
+            sums.setdefault(counted_as(Name(one.queue, one.task)), Counts()).add(one.counts)
     return sums
 
 
