@@ -1018,7 +1018,7 @@ MUTANTS = [
            {"self.last_chances.are_all or not self.last_chances.is_idle": "self.last_chances.are_all"},
            "test_last_chances.py::test_a_command_that_ends_when_nothing_is_due_runs_them"),
     Mutant("the supervisor starts a process for last chances", "worker/process/supervisor.py",
-           {"            processes.start(self.children, told)\n": "            pass\n"},
+           {"            processes.start(self.children, news)\n": "            pass\n"},
            "test_poison.py::test_the_last_chances_of_a_poison_and_of_its_neighbours_run_alone"),
     Mutant("hints of async functions have a queue of their own", "declarations/registry.py",
            {"if is_async(name) else queue_name": "if False else queue_name"},
