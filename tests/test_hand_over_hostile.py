@@ -33,6 +33,25 @@ def hand_over_beside(first):
     return helpers.row(first.id).errors[-1]["message"]
 
 
+class Mute(Exception):
+    """Its text cannot be read."""
+
+    def __str__(self):
+        raise SystemExit(3)
+
+
+class MuteRefused(Refused, Mute):
+    """The same of an answer."""
+
+    __str__ = Mute.__str__
+
+
+class MuteAway(Away, Mute):
+    """The same of an outage."""
+
+    __str__ = Mute.__str__
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -41,8 +60,9 @@ def hand_over_beside(first):
         SystemExit(3),
         BrokenPipeError("too large"),
         TimeoutError("no answer"),
+        Mute(),
     ],
-    ids=["file", "HTTP", "exit", "reset", "time"],
+    ids=["file", "HTTP", "exit", "reset", "time", "mute"],
 )
 def test_an_error_of_one_row_keeps_no_other_row_back(error):
     """Most errors of libraries for HTTP and mail are an OSError, as those of a network are.
@@ -51,6 +71,19 @@ def test_an_error_of_one_row_keeps_no_other_row_back(error):
     """
     relay.answers["bad"] = error
     assert type(error).__name__ in hand_over_beside(enqueue_task(bad, 1))
+
+
+@pytest.mark.parametrize("answer", [MuteRefused(), MuteAway()], ids=["refused", "away"])
+def test_an_answer_whose_text_cannot_be_read_ends_no_drain(answer):
+    relay.answers["bad"] = answer
+    enqueue_task(bad, 1)
+    with handing.handing_over() as drain:
+        helpers.wait_until(
+            lambda: any(row.task_name == "bad" for rows in relay.got for row in rows)
+        )
+        relay.answers.clear()
+        enqueue_task(good, 1)
+        helpers.wait_until(lambda: drain.handed >= 1)
 
 
 UNSTORABLE = "400 \x00 \ud83d"

@@ -280,6 +280,18 @@ def test_perform_at_keeps_the_fraction_of_a_second(queue, said):
     assert Task.objects.get().run_after == AT + timedelta(seconds=0.75)
 
 
+def test_a_message_takes_no_fraction_from_the_next_one(queue):
+    whole, part = int(AT.timestamp()), AT.timestamp() + 0.75
+    for number in range(10):
+        for name, said in (("whole", whole), ("part", part)):
+            queue.send(message(f"{name} {number}", headers={"perform_at": said}))
+    with taking(queue):
+        helpers.wait_until(lambda: Task.objects.count() == 20)
+    for row in Task.objects.all():
+        fraction = 0.75 if "part" in str(row.args) else 0
+        assert row.run_after == AT + timedelta(seconds=fraction)
+
+
 @pytest.mark.parametrize(
     "said",
     ["1970-01-01T00:00:00Z", 0, 0.5, "1000000000.5", datetime(1990, 1, 1, tzinfo=timezone.utc),

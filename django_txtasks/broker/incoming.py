@@ -52,7 +52,8 @@ class _WholeMessages(Connection):
 
     def _read_frame(self) -> Any:
         found = super()._read_frame()
-        _restore_fractions(self._frame_buffer, found[1])
+        size, value = found
+        _restore_fractions(self._frame_buffer[:size], value)  # other frames follow
         return found
 
 

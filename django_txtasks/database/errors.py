@@ -100,6 +100,14 @@ def text_of(error: BaseException) -> str:
     return f"{text.rstrip('.')}. {remedy}, then it goes on by itself." if remedy else text
 
 
+def str_of(value: object) -> str:
+    """Return ``str(value)`` of an error or a reason of foreign code: ``__str__`` may raise anything."""
+    try:
+        return str(value)
+    except BaseException:  # a SystemExit here would end the thread
+        return "(its text cannot be read)"
+
+
 def add_remedy(error: Exception) -> None:
     """Add a note with the remedy to an error of an enqueue, if one is known. Python 3.10 has no notes."""
     is_async = isinstance(error, SynchronousOnlyOperation)
@@ -110,7 +118,7 @@ def add_remedy(error: Exception) -> None:
 
 def _remedy_of(error: BaseException) -> str:
     found = [_REMEDIES[code] for code in _codes_of(error) if code in _REMEDIES]
-    text = str(error)
+    text = str_of(error)
     found += [remedy for start, remedy in _SQLITE_REMEDIES.items() if start in text]
     return found[0] if found else ""
 
@@ -123,7 +131,7 @@ def message_of(error: BaseException) -> str:
     """
     diagnostics = getattr(error.__cause__, "diag", None)
     primary = getattr(diagnostics, "message_primary", None)
-    text = str(primary or error).strip()
+    text = str_of(primary or error).strip()
     state = str(getattr(diagnostics, "sqlstate", None) or "")
     if state.startswith("22"):  # data exceptions
         return _QUOTED.sub('"…"', text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from django_txtasks.database.errors import text_of
+from django_txtasks.database.errors import str_of, text_of
 from django_txtasks.exceptions import Away, Refused
 from django_txtasks.hand_over.rows import Row
 from django_txtasks.hand_over.target import Answers, NotReturned, Target
@@ -102,14 +102,14 @@ def _send(target: Target, rows: Sequence[Row], until: float) -> Answers:
     try:
         answers = target.send(rows, until)
     except NotReturned as error:
-        alone = {rows[0].id: str(error)} if len(rows) == 1 else {}
-        return Answers(postponed=alone, away=str(error))
+        alone = {rows[0].id: str_of(error)} if len(rows) == 1 else {}
+        return Answers(postponed=alone, away=str_of(error))
     except Away as error:
-        return Answers(away=str(error))
+        return Answers(away=str_of(error))
     except Refused as error:
         if len(rows) > 1:
-            return Answers(broken=str(error))
-        return Answers(refused={rows[0].id: str(error)})
+            return Answers(broken=str_of(error))
+        return Answers(refused={rows[0].id: str_of(error)})
     except Exception as error:  # an error of the target must not end the drain
         return Answers(broken=text_of(error))
     return answers.about({row.id for row in rows})

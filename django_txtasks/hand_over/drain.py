@@ -13,7 +13,7 @@ from django.db import DatabaseError, InterfaceError, connections, reset_queries
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.database import sessions
-from django_txtasks.database.errors import is_in_the_way, is_repeatable, text_of
+from django_txtasks.database.errors import is_in_the_way, is_repeatable, str_of, text_of
 from django_txtasks.exceptions import Away
 from django_txtasks.hand_over.passes import Passed, Passes
 from django_txtasks.hand_over.target import NotReturned, Target
@@ -107,9 +107,9 @@ class Drain:
             self._target.look_after()
         except NotReturned as error:
             self._to_send_alone = max(self._to_send_alone, self._last_rows)
-            return self._is_away(str(error), longest=FIRST_DELAY_SECONDS)
+            return self._is_away(str_of(error), longest=FIRST_DELAY_SECONDS)
         except Away as error:
-            return self._is_away(str(error))
+            return self._is_away(str_of(error))
         try:
             passed = self._passes.take(self._size, blames=self._away_count >= TRIES - 1)
         except (DatabaseError, InterfaceError) as error:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from django_txtasks.database.errors import text_of
+from django_txtasks.database.errors import str_of, text_of
 from django_txtasks.database.execute import as_uuid, is_uuid
 from django_txtasks.exceptions import Refused
 from django_txtasks.hand_over.rows import Row
@@ -78,8 +78,8 @@ def _read(said: Any, rows: Sequence[Row]) -> Answers:
         raise TypeError(f"the function returned {said!r:.200}; return None or {{id: reason}}")
     known = {row.id for row in rows}
     reasons = {_id_of(one, known): why for one, why in left.items()}
-    refused = {one: str(why) for one, why in reasons.items() if isinstance(why, Refused)}
-    postponed = {one: str(why) for one, why in reasons.items() if one not in refused}
+    refused = {one: str_of(why) for one, why in reasons.items() if isinstance(why, Refused)}
+    postponed = {one: str_of(why) for one, why in reasons.items() if one not in refused}
     return Answers(taken=known - reasons.keys(), postponed=postponed, refused=refused)
 
 

@@ -19,6 +19,7 @@ from django_txtasks import signals, tracing
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.context import TaskContext
+from django_txtasks.database.errors import str_of
 from django_txtasks.database.prepared import NotKept
 from django_txtasks.database.sessions import session_of_thread
 from django_txtasks.declarations import registry
@@ -492,18 +493,11 @@ def describe(error: BaseException) -> dict[str, Any]:
     return {
         "type": type(error).__name__,
         "class": class_path(type(error)),
-        "message": payload.clean_text(_text(error), 1000),
+        "message": payload.clean_text(str_of(error), 1000),
         "traceback": payload.clean_text(tracebacks.text_of(error)),
     }
 
 
 def _shown(error: BaseException) -> str:
     """Return type and message of an error for a line of the log."""
-    return f"{type(error).__name__}: {payload.clean_text(_text(error), 1000)}"
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:  # a SystemExit here would end the thread of the slot
-        return "(its text cannot be read)"
+    return f"{type(error).__name__}: {payload.clean_text(str_of(error), 1000)}"
