@@ -504,12 +504,15 @@ def working(
     names: list[str] | None = None,
     kind: str = "every",
     async_tasks: int = 0,
+    *,
+    tell: Callable[[], None] | None = None,
 ) -> Iterator[Any]:
     """A real worker in a thread of this process, with the hints that TXTASKS names; gives the Worker.
 
     Args:
         names: the task functions that its code declares; None = all.
         kind: see ``subscription``. A loop gets ``async_tasks`` slots.
+        tell: called when a last chance after a crash is due, in place of a supervisor.
     """
     from probe.models import wait_for_the_writer
 
@@ -538,6 +541,7 @@ def working(
         inbox=inbox,
         stop=stop,
         last_will=last_will,
+        tell_of_last_chance=tell,
     )
     wait_for_the_writer(connection)  # beside a busy worker
     try:

@@ -1,6 +1,8 @@
 """Last chances after a crash, where no supervisor starts a process for them, and the look for them."""
 
 import itertools
+import time
+import uuid
 from datetime import timedelta
 
 import helpers
@@ -85,6 +87,47 @@ def test_a_command_that_ends_when_nothing_is_due_runs_them(soon):
     call_command("runworkers", "--batch", verbosity=0)
     assert most_beside() == {"last1": 1, "last2": 1}
     assert FinishedTask.objects.count() == 3
+
+
+def test_a_command_that_ends_when_nothing_is_due_waits_for_no_full_lane(processes, txtasks):
+    """A task of another worker has the only place of the lane."""
+    txtasks(poll_interval=0.1, lanes={"customer:*": {"at_most": 1}})
+    in_lane = tasks.beside.using(lane="customer:1")
+    running, waiting = in_lane.enqueue("other"), in_lane.enqueue("last1")
+    now, worker = timezone.now(), uuid.uuid4()
+    Task.objects.filter(pk=running.id).update(
+        status="claimed", worker=worker, attempt=1, claimed_at=now, started_at=now
+    )
+    Task.objects.filter(pk=waiting.id).update(crashes=2)
+    tasks.beside.enqueue("another")
+    assert processes.start("runworkers", "--batch").wait(60) == 0
+    assert set(Run.objects.values_list("key", flat=True)) == {"another"}
+
+
+def rests():
+    """Return True if no task has started for a second."""
+    before = Run.objects.count()
+    time.sleep(1.0)
+    return Run.objects.count() == before
+
+
+def test_a_busy_lane_keeps_its_next_place_for_a_last_chance_but_not_for_ever(
+    soon, txtasks, monkeypatch
+):
+    """The process for last chances may have other tasks for hours."""
+    monkeypatch.setattr(of_worker, "PATIENCE_SECONDS", 3.0)
+    txtasks(poll_interval=0.1, lanes={"customer:*": {"at_most": 1}})
+    last("last1", lane="customer:1")
+    in_lane = tasks.beside.using(lane="customer:1")
+    enqueue_many([(in_lane, (f"other{n}", 0.05)) for n in range(400)])
+    with helpers.working(threads=4, kind="beside", tell=lambda: None):
+        helpers.wait_until(Run.objects.exists)
+        helpers.wait_until(rests)
+        assert Task.objects.filter(status="pending").count() > 1, "all others have run"
+        with helpers.working(threads=1, kind="alone"):
+            helpers.wait_until(lambda: most_beside() == {"last1": 1})
+        count = Run.objects.count()
+        helpers.wait_until(lambda: Run.objects.count() > count)
 
 
 def test_what_no_worker_may_start_is_not_due():

@@ -8,7 +8,7 @@ lanes for which its settings have a rule; tasks in other lanes wait.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -46,6 +46,8 @@ LONGEST_PAUSE_SECONDS = 5.0
 """Longest pause in seconds before a lane is tried again that gave this worker nothing."""
 NEAR_SECONDS = 60.0
 """Seconds ahead for which the next task of a lane gets a timer. Looks find later tasks."""
+RESERVED_SECONDS = 1.0
+"""Seconds until a lane is tried again that is left to a last chance after a crash."""
 FAILED_SECONDS = 30.0
 """Seconds until a lane is tried again if a turn failed that served no other lane."""
 Rank = tuple[float, float]
@@ -116,8 +118,12 @@ class LaneBook:
         knows_all = self._has_looked and not (self._ready or self._behind)
         return knows_all and (not self._later or self._later[0][0] > now + self._pause)
 
-    def request(self, room: int, now: float) -> LanesRequest:
-        """Return the work of the next turn: a look for lanes, or the first lanes in order, a few more than fit."""
+    def request(self, room: int, now: float, reserved: Collection[str] = ()) -> LanesRequest:
+        """Return the work of the next turn: a look for lanes, or the first lanes in order, a few more than fit.
+
+        Args:
+            reserved: lanes to leave alone for a while.
+        """
         if now >= self._next_look:
             self._asked = []
             return LanesRequest([], room, self._rules, self._served, look_behind=self._behind)
@@ -126,6 +132,9 @@ class LaneBook:
             if self._later_at.get(name) == at:
                 del self._later_at[name]
                 self._is_ready(name)
+        for name in reserved:
+            if self._ready.pop(name, None) is not None:
+                self._wait_for(name, now, RESERVED_SECONDS)
         count = min(AT_ONCE, room + MORE_LANES)
         self._asked = [self._suspects.pop()] if self._suspects else _first(self._ready, count)
         new = [name for name in self._asked if name not in self._virtual_times]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from django.db import DatabaseError
 
 from django_txtasks.database.errors import is_timeout
 from django_txtasks.lifecycle import heads
 from django_txtasks.lifecycle.heads import LastChance
-from django_txtasks.lifecycle.turn import Capacity, Kind, Subscription
+from django_txtasks.lifecycle.turn import Capacity, Kind, Subscription, TurnResult
 from django_txtasks.rules.lanes import LaneRules
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.workload import Workload
@@ -56,6 +56,9 @@ class LastChances:
         self.are_all = subscription.kind is Kind.ALONE  # this worker runs nothing else
         self._found: list[LastChance] = []
         self._full: set[str] = set()  # lanes that had no room
+        self._first_in: dict[
+            str, tuple[uuid.UUID, float]
+        ] = {}  # of each lane, and since when it is known
         self._foreign: set[str] = set()  # lanes that have no rule
         self._waits_since, self._pause = NEVER, AGAIN_SECONDS
         self._runs = self._nothing_due = False
@@ -63,7 +66,10 @@ class LastChances:
 
     @property
     def is_idle(self) -> bool:
-        """True if the last look found none that this worker could take, also not when a lane has room again."""
+        """True if the last look found none that this worker could take.
+
+        A process that runs nothing else waits for room in a full lane, others do not.
+        """
         return not self._takes or (self._nothing_due and not self._runs)
 
     @property
@@ -81,6 +87,20 @@ class LastChances:
         """The lanes of the others."""
         return list(dict.fromkeys(one.lane for one in self._found if one.lane))
 
+    def reserved_lanes(self) -> set[str]:
+        """Return the lanes whose next place is for a last chance, which another process takes.
+
+        Otherwise a worker would refill the place of a busy lane at once, each time. In every second span of
+        ``PATIENCE_SECONDS`` the lane is not reserved, because that process may have other tasks for hours.
+        """
+        if self._takes or self._tell is None or not self._first_in:
+            return set()
+        now = time.monotonic()
+        waits = {
+            lane: (now - since) // PATIENCE_SECONDS for lane, (_, since) in self._first_in.items()
+        }
+        return {lane for lane, spans in waits.items() if spans % 2 == 1}
+
     def limited(self, capacity: Capacity) -> Capacity:
         """Return the capacity of the next turn: one for a last chance, none beside it or if it waits for long."""
         if not (self._found or self._runs or self.are_all):  # the usual case
@@ -96,10 +116,11 @@ class LastChances:
         is_late = time.monotonic() >= self._waits_since + PATIENCE_SECONDS
         return Capacity(0) if self.are_all or is_late else capacity
 
-    def taken(self, *, claimed: bool) -> None:
+    def taken(self, result: TurnResult) -> None:
         """Note the result of the turn that was to claim one. The next look says if more are due."""
-        if not (claimed or self.ids):
-            self._full.update(self.lanes)
+        claimed = bool(result.claimed)
+        if not claimed and result.lanes is not None:
+            self._full.update(result.lanes.states)  # without lanes that another session has locked
         self._found, self._runs, self._nothing_due = [], claimed, False
         self._waits_since = NEVER
         self.next = time.monotonic() + (0.0 if claimed else self._pause)
@@ -128,12 +149,21 @@ class LastChances:
             one.lane for one in found if one.lane and not self._rules.find(one.lane)
         )
         found = [one for one in found if one.lane not in self._foreign]
+        self._note_first(found, now)
         if found and self._tell is not None and (self._runs or not self._takes):
             self._tell()
         if self._takes and not self._runs:
-            self._nothing_due = not (found or self._full)
+            self._nothing_due = not (found or (self.are_all and self._full))
             self._waits_since = min(self._waits_since, now) if found else NEVER
             self._found = found
         if not found:
             self._full.clear()
         return False
+
+    def _note_first(self, found: Sequence[LastChance], now: float) -> None:
+        before, self._first_in = self._first_in, {}
+        for one in found:
+            task_id, since = before.get(one.lane, (None, now))
+            if one.lane:
+                known = (one.task_id, since if task_id == one.task_id else now)
+                self._first_in.setdefault(one.lane, known)

@@ -146,7 +146,7 @@ class Turns:
             return
         seconds = time.monotonic() - now
         if plan.is_alone:
-            self.last_chances.taken(claimed=bool(result.claimed))
+            self.last_chances.taken(result)
         self._start(result.claimed, now)  # first of all, because they have waited longest
         self._liveness.wrote()
         workload.learn(result, plan.capacity, seconds)
@@ -178,7 +178,10 @@ class Turns:
             may_scan=self._workload.may_scan,
             lanes_at=self.lanes.next,
         )
-        return plan, self.lanes.request(plan.capacity.width, now) if plan.serves_lanes else None
+        if not plan.serves_lanes:
+            return plan, None
+        reserved = self.last_chances.reserved_lanes()
+        return plan, self.lanes.request(plan.capacity.width, now, reserved)
 
     def _note_foreign(self, result: TurnResult, plan: Plan) -> None:
         """Note hinted rows that this worker may not claim: another one may, or it is their last chance."""
