@@ -15,7 +15,7 @@ from reads import work_counted
 
 from django_txtasks import load
 from django_txtasks.lifecycle import pausing, workers
-from django_txtasks.lifecycle.turn import LOOP_MARK
+from django_txtasks.lifecycle.turn import ALONE_MARK, LOOP_MARK, TAKES_LAST
 from django_txtasks.lifecycle.workers import DRAIN_MARK
 from django_txtasks.models import DatabaseNow, FinishedTask, Task, Worker
 
@@ -97,6 +97,21 @@ def test_run_times_do_not_read_the_whole_history(monkeypatch):
 
 def test_an_empty_database_has_no_load():
     assert load.look("default") == load.Look("default", (), ())
+
+
+def test_last_chances_after_a_crash_want_no_threads():
+    """They have processes of their own, which no scaler starts."""
+    worker(GIVE)
+    alone = worker(GIVE, ALONE_MARK, TAKES_LAST, threads=1)
+    due(5, crashes=2, run_after=DatabaseNow() - Value(timedelta(hours=2)))
+    due(4, crashes=2, lane="x")
+    claimed(1, alone)
+    assert numbers() is None
+    due(3)
+    due(2, crashes=1, lane="x")
+    (one,) = load.look("default").queues
+    assert (one.due, one.due_in_lanes, one.running) == (3, 2, 0)
+    assert one.oldest_seconds < 3600
 
 
 def test_due_tasks_want_threads_by_their_run_time():

@@ -26,19 +26,22 @@ SHARE_SECONDS = 15
 """Seconds within which the threads of ``wanted_threads`` have begun all due tasks."""
 MOST_SECONDS = 1e6
 
-WAITING = """
+# Last chances after a crash are left out: they have processes of their own, so more threads would not help them.
+_IS_NO_LAST_CHANCE = "(crashes = 0 OR crashes < {max_crashes} - 1)"
+WAITING = f"""
     SELECT task_name, COUNT(*), MIN(wait) FROM (
-        SELECT task_name, expires_at, {wait} AS wait FROM txtasks_task {by_queue}
+        SELECT task_name, expires_at, {{wait}} AS wait FROM txtasks_task {{by_queue}}
          WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
-           AND run_after <= {now} ORDER BY run_after, id LIMIT %(limit)s) AS t
-     WHERE expires_at IS NULL OR expires_at > {now} GROUP BY task_name
+           AND {_IS_NO_LAST_CHANCE} AND run_after <= {{now}} ORDER BY run_after, id LIMIT %(limit)s) AS t
+     WHERE expires_at IS NULL OR expires_at > {{now}} GROUP BY task_name
 """
-IN_LANES = """
+IN_LANES = f"""
     SELECT queue_name, COUNT(*) FROM (
-        SELECT queue_name, expires_at, {wait} AS wait FROM txtasks_task {by_queue}
-         WHERE status = 'pending' AND lane > '' ORDER BY lane, queue_name, priority, run_after, id LIMIT %(limit)s
+        SELECT queue_name, expires_at, {{wait}} AS wait FROM txtasks_task {{by_queue}}
+         WHERE status = 'pending' AND lane > '' AND {_IS_NO_LAST_CHANCE}
+         ORDER BY lane, queue_name, priority, run_after, id LIMIT %(limit)s
         ) AS t
-     WHERE wait <= 0 AND (expires_at IS NULL OR expires_at > {now}) GROUP BY queue_name
+     WHERE wait <= 0 AND (expires_at IS NULL OR expires_at > {{now}}) GROUP BY queue_name
 """
 RUNNING = """
     SELECT queue_name, {claimed_for} FROM txtasks_task {by_worker}

@@ -390,9 +390,9 @@ SELECT task_id
     ORDER BY task_id
     LIMIT %(limit)s;
 
-SELECT MIN(`txtasks_question`.`kind`) AS `first`
-    FROM `txtasks_question`
-    WHERE `txtasks_question`.`closed_at` IS NULL;
+SELECT kind
+    FROM txtasks_question
+    WHERE closed_at IS NULL GROUP BY closed_at, kind;
 
 SELECT id, CAST(expires_at AS char) AS until, status = 'pending'
     FROM txtasks_task FORCE INDEX (txtasks_expires)

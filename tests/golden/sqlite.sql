@@ -391,9 +391,20 @@ SELECT task_id
     ORDER BY task_id
     LIMIT %(limit)s;
 
-SELECT MIN("txtasks_question"."kind") AS "first"
-    FROM "txtasks_question"
-    WHERE "txtasks_question"."closed_at" IS NULL;
+WITH RECURSIVE kinds AS (
+    SELECT MIN(kind) AS kind
+    FROM txtasks_question
+    WHERE closed_at IS NULL
+    UNION ALL
+    SELECT (SELECT MIN(q.kind)
+    FROM txtasks_question q
+    WHERE q.closed_at IS NULL
+    AND q.kind > kinds.kind)
+    FROM kinds
+    WHERE kinds.kind IS NOT NULL)
+    SELECT kind
+    FROM kinds
+    WHERE kind IS NOT NULL;
 
 SELECT id, CAST(expires_at AS text) AS until, status = 'pending'
     FROM txtasks_task INDEXED BY txtasks_expires
