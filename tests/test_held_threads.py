@@ -5,6 +5,7 @@ import pytest
 from probe import on_loop
 from probe.models import Run
 from test_deaths import ann, page, printed  # noqa: F401 (a fixture)
+from test_sessions_of_slots import on_postgres
 
 from django_txtasks import enqueue_many
 from django_txtasks.metrics import exposition, kept
@@ -12,7 +13,8 @@ from django_txtasks.models import FinishedTask, Outcome
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("rows", "quick")]
 HOLDS, WAITS = "probe.on_loop.hold_thread", "probe.on_loop.ask_with_semaphore"
-ASKS = 20
+ASKS, HOLDERS = 20, 6
+EXTRA = "probe.on_loop.hold_extra_thread"
 STOP = f"manage.py txtasks_task stop --task {HOLDS}"
 
 
@@ -20,26 +22,61 @@ def outcomes(name):
     return list(FinishedTask.objects.filter(task_name=name).values_list("outcome", flat=True))
 
 
-def test_who_holds_the_threads_and_who_waits_is_read_everywhere(processes, ann):  # noqa: F811
-    """Two tasks with an open iterator wait for a semaphore, and the tasks that have it wait for a thread."""
+def start(processes, holders, *, kept, how="iterator", env=None):
+    """Start a worker with two threads, tasks that keep them, and tasks that have what those wait for."""
     Run.objects.bulk_create(Run(key="seed") for _ in range(20))
-    supervisor = processes.start(
-        "runworkers", "--threads=2", "--async-tasks=200", with_cleaner=True
-    )
+    Run.objects.create(key="locked")
+    options = ("--threads=2", "--async-tasks=200")
+    supervisor = processes.start("runworkers", *options, env=env, with_cleaner=True)
     enqueue_many(
         [
-            *((on_loop.hold_thread, [f"holds {number}"]) for number in range(2)),
-            *((on_loop.ask_with_semaphore, [f"asks {number}"]) for number in range(ASKS)),
+            *((on_loop.hold_thread, [f"holds {number}", how]) for number in range(holders)),
+            *((on_loop.hold_extra_thread, [f"keeps {number}"]) for number in range(kept - 2)),
+            *((on_loop.ask_with_semaphore, [f"asks {number}", kept]) for number in range(ASKS)),
         ]
     )
+    return supervisor
+
+
+@on_postgres
+@pytest.mark.parametrize("how", ["iterator", "tenant", "SET", "lock"])
+def test_tasks_that_wait_for_each_other_and_for_threads_end(processes, how):
+    """Six tasks want two threads and a semaphore; those that have it want a thread."""
+    supervisor = start(processes, HOLDERS, kept=2, how=how)
+    helpers.wait_until(
+        lambda: len(outcomes(WAITS)) == ASKS and len(outcomes(HOLDS)) == HOLDERS,
+        what=lambda: processes.log_of(supervisor),
+    )
+    assert {*outcomes(WAITS), *outcomes(HOLDS)} == {Outcome.SUCCEEDED}
+    assert Run.objects.filter(key__startswith="asks ").count() == ASKS
+
+
+@on_postgres
+def test_a_pool_without_a_session_for_an_extra_thread_is_logged(processes):
+    supervisor = start(processes, 2, kept=2, env={"TXTASKS_TEST_POOL": "2"})
+
+    def log():
+        return processes.log_of(supervisor)
+
+    helpers.wait_until(lambda: "an extra thread gets no session of" in log(), what=log)
+    assert "couldn't get a connection after" in log()
+    printed("txtasks_task", "stop", "--task", HOLDS, "--yes")
+    helpers.wait_until(lambda: len(outcomes(WAITS)) == ASKS, what=log)
+    assert {*outcomes(WAITS)} == {Outcome.SUCCEEDED}
+    assert log().count("an extra thread gets no session of") == 1
+
+
+def test_who_holds_the_threads_and_who_waits_is_read_everywhere(processes, ann):  # noqa: F811
+    """Four tasks with an open iterator hold the two threads and both extra ones, and wait for a semaphore."""
+    supervisor = start(processes, 2, kept=4)
     helpers.wait_until(lambda: HOLDS in printed("txtasks_status")[0], what="the problem")
     status, _ = printed("txtasks_status")
     shown, (audit, code) = page(ann), printed("txtasks_audit")
     for text in (status, shown):
-        assert f"no thread is free: {HOLDS} (2) have them all." in text
+        assert f"no thread is free: {HOLDS} (2), {EXTRA} (2) have them all." in text
         assert STOP in text
         assert "All is well" not in text
-    assert f"{HOLDS} (2) have the threads" in audit and code == 1
+    assert f"{HOLDS} (2), {EXTRA} (2) have the threads" in audit and code == 1
     for text in (status, shown, audit):
         assert f"{WAITS} (2)" in text
     kept.forget()
@@ -49,10 +86,12 @@ def test_who_holds_the_threads_and_who_waits_is_read_everywhere(processes, ann):
     log = helpers.wait_until(
         lambda: (said := processes.log_of(supervisor)) and "have a thread" in said and said
     )
-    assert f"Functions whose tasks have a thread: {HOLDS} (2)" in log
+    assert f"Functions whose tasks have a thread: {HOLDS} (2), {EXTRA} (2)" in log
+    assert "Threads: 4." in log
     assert f"Functions whose tasks wait: {WAITS} (2)" in log
 
     printed("txtasks_task", "stop", "--task", HOLDS, "--yes")  # as the texts advise
     helpers.wait_until(lambda: len(outcomes(WAITS)) == ASKS, what="the tasks that waited")
     assert outcomes(HOLDS) == [Outcome.CANCELLED] * 2
+    helpers.wait_until(lambda: outcomes(EXTRA) == [Outcome.SUCCEEDED] * 2, what="the others")
     helpers.wait_until(lambda: HOLDS not in printed("txtasks_status")[0], what="the end")

@@ -648,7 +648,7 @@ def test_long_waits_are_logged_once_a_minute(attempts, monkeypatch, caplog):
         "Async tasks that wait for a thread for a query or for sync code: 2, the first of them for"
     )
 
-    notes = held_threads.WaitNotes(ProgressNotes(), 1)
+    notes = held_threads.WaitNotes(ProgressNotes())
 
     def tell():
         now = time.monotonic()

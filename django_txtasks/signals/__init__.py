@@ -550,6 +550,13 @@ threads_awaited = LogSignal(
     "--threads.",
     "count", "seconds", "threads", "pinned", "holding", "waiting",
 )  # fmt: skip
+extra_thread_refused = LogSignal(
+    logging.WARNING,
+    "Tasks hold all threads of the event loop while others wait for one, and an extra thread gets no session of "
+    "database %r: %s. Another one starts in a minute if it is still needed. Allow up to 4 sessions more than "
+    "--threads, also in a pool (max_size), or let the tasks free their threads sooner.",
+    "database", "error",
+)  # fmt: skip
 sessions_left = LogSignal(
     logging.WARNING,
     "Task %s (%s) has ended attempt %s; threads that it started are still alive with database sessions: %s. "

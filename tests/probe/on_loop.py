@@ -418,6 +418,7 @@ async def call_in_thread(key):
 
 
 _holding: set[str] = set()
+_asking: set[str] = set()
 
 
 def _semaphore():
@@ -429,6 +430,20 @@ def _set_tenant(key):
     connections["default"].tenant = key
 
 
+def _set(key):
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SET application_name = 'held'")
+
+
+def _lock(key):
+    connections["default"].set_autocommit(False)
+    _holding.add(key)
+    Run.objects.select_for_update().get(key="locked")  # the first one gets the row
+
+
+BENDS = {"tenant": _set_tenant, "SET": _set, "lock": _lock}
+
+
 @task(idempotent=True)
 async def hold_thread(key, how="iterator"):
     """Keep a thread, and wait for the semaphore that ``ask_with_semaphore`` has. Two of them take two threads."""
@@ -436,18 +451,25 @@ async def hold_thread(key, how="iterator"):
     if how == "iterator":
         await anext(rows)
     else:
-        await sync_to_async(_set_tenant)(key)
+        await sync_to_async(BENDS[how])(key)
     _holding.add(key)
-    while not _semaphore().locked():
+    while not _asking:
         await asyncio.sleep(0.01)
     async with _semaphore():
         await ran(key)
 
 
 @task(idempotent=True)
-async def ask_with_semaphore(key):
-    """Take the semaphore, and make a query when two threads are kept."""
+async def hold_extra_thread(key):
+    """Do what ``hold_thread`` does, by a function that has not kept a thread before."""
+    await hold_thread.function(key)
+
+
+@task(idempotent=True)
+async def ask_with_semaphore(key, kept=2):
+    """Take the semaphore, and make a query when this number of threads is kept."""
     async with _semaphore():
-        while len(_holding) < 2:
+        _asking.add(key)
+        while len(_holding) < kept:
             await asyncio.sleep(0.01)
         await ran(key)

@@ -33,10 +33,12 @@ class Threads(Protocol):
         lock: guards the state of all their executors.
         note_session: see ``before_attempt``.
         pinned: executors with which a thread stays.
+        pinners: functions of the attempts that were ever pinned.
     """
 
     lock: threading.Lock
     pinned: set[AttemptExecutor]
+    pinners: set[str]
     note_session: Callable[[str], None]
 
     def enqueue(self, executor: AttemptExecutor) -> None:
@@ -172,6 +174,7 @@ class AttemptExecutor(Executor):
 
     def _stay(self, call: _Call | None) -> None:
         self._threads.pinned.add(self)
+        self._threads.pinners.add(self.function)
         while call is not None:
             call.hand_over()
             del call  # while the thread waits, it keeps no argument and no result

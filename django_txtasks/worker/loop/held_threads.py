@@ -27,13 +27,15 @@ class Waits(NamedTuple):
     Attributes:
         waiting: the task function of each attempt with a waiting call, the longest wait first.
         holding: the task function of each attempt that has a thread.
-        pinned: number of threads that stay with one attempt.
+        threads: number of threads.
+        pinned: number of these that stay with one attempt.
         seconds: length of the longest wait.
         held: seconds in which calls wait, a thread is pinned, and no thread has changed its attempt.
     """
 
     waiting: list[str]
     holding: list[str]
+    threads: int
     pinned: int
     seconds: float
     held: float
@@ -42,8 +44,8 @@ class Waits(NamedTuple):
 class WaitNotes:
     """Tells people of long waits: in the log once a minute, and in the worker's row while all threads are held."""
 
-    def __init__(self, notes: ProgressNotes, threads: int) -> None:
-        self._notes, self._threads = notes, threads
+    def __init__(self, notes: ProgressNotes) -> None:
+        self._notes = notes
         self._key = f"{THREADS}{socket.gethostname()} pid {os.getpid()}"
         self._told_at = -TELL_EVERY_SECONDS
 
@@ -66,7 +68,7 @@ class WaitNotes:
             self._told_at = now
             signals.threads_awaited.emit(
                 count=len(waits.waiting),
-                threads=self._threads,
+                threads=waits.threads,
                 pinned=waits.pinned,
                 seconds=waits.seconds,
                 waiting=_names(waits.waiting),

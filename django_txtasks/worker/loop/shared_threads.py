@@ -34,6 +34,10 @@ class SharedThreads:
         size: maximum number of threads.
         lock: guards the state of all executors.
         pinned: executors with which a thread stays.
+        pinners: functions of the attempts that were ever pinned.
+        extras: extra threads: see ``ExtraThreads``.
+        has_more: set by each further call that waits while there are extra threads.
+        moved_at: time at which one of the threads, extra ones aside, took a call of another attempt.
     """
 
     def __init__(self, size: int, *, note_session: Callable[[str], None]) -> None:
@@ -42,6 +46,10 @@ class SharedThreads:
         self.size, self.note_session = size, note_session
         self.lock = threading.Lock()
         self.pinned: set[AttemptExecutor] = set()
+        self.pinners: set[str] = set()
+        self.extras: set[threading.Thread] = set()
+        self.has_more = threading.Event()
+        self.moved_at = self._extra_moved_at = 0.0
         self._starting = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._free: set[threading.Thread] = set()
@@ -49,7 +57,6 @@ class SharedThreads:
         self._work: queue.SimpleQueue[bool] = (
             queue.SimpleQueue()
         )  # True for each of them, False = the end
-        self._moved_at = 0.0  # time at which a thread took a call of another attempt
 
     def for_attempt(self, attempt: Attempt) -> AttemptExecutor:
         """Return the executor of an attempt."""
@@ -62,10 +69,40 @@ class SharedThreads:
         self._work.put(True)
         if len(self._threads) < self.size and len(self._ready) > len(self._free):
             self._start()
+        if self.extras:
+            self.has_more.set()
 
     def note_free(self) -> None:
         """Count the calling thread as free. Otherwise a call that follows at once would start another thread."""
         self._free.add(threading.current_thread())
+
+    def are_held_since(self, moved_at: float) -> bool:
+        """Return True if none of the threads, extra ones aside, is free, or has taken a call after this time."""
+        return self.moved_at == moved_at and self._free <= self.extras
+
+    def forget_extra(self) -> None:
+        """Forget the calling extra thread, which ends."""
+        self._free.discard(threading.current_thread())
+        self.extras.discard(threading.current_thread())
+
+    def take_one(self, takes_all: bool) -> AttemptExecutor | None:
+        """Return an attempt with a call for an extra thread: the first whose function has never kept a thread.
+
+        Args:
+            takes_all: True = otherwise the first of all.
+        """
+        ready = self._ready.copy()
+        fitting = [one for one in ready if one.function not in self.pinners]
+        for one in fitting or (ready if takes_all else ()):
+            if not self._take_token():
+                return None
+            with contextlib.suppress(ValueError):  # another thread was faster
+                self._ready.remove(one)
+                self._free.discard(threading.current_thread())
+                self._extra_moved_at = time.monotonic()
+                return one
+            self._work.put(True)
+        return None
 
     @property
     def waiting(self) -> int:
@@ -76,11 +113,12 @@ class SharedThreads:
         """Return the calls that wait for a thread, and the attempts that have the threads."""
         waiting = self._waiting()
         since = waiting[0].since if waiting else now
-        held = now - max(since, self._moved_at) if self.pinned else 0.0
-        threads = {one.ident for one in self._threads}
+        held = now - max(since, self.moved_at, self._extra_moved_at) if self.pinned else 0.0
+        threads = {one.ident for one in [*self._threads, *self.extras.copy()]}
         return Waits(
             [one.function for one in waiting],
             task_threads.functions_in(threads),
+            self.size + len(self.extras),
             len(self.pinned),
             now - since,
             held,
@@ -90,6 +128,8 @@ class SharedThreads:
         """End the idle threads. A thread in a call, or of a pinned attempt, ends with the process."""
         for _ in self._threads:
             self._work.put(False)
+        self.moved_at = time.monotonic()  # the end of the extra threads
+        self.has_more.set()
         end = time.monotonic() + CLOSE_SECONDS
         for thread in list(self._free):
             thread.join(max(0.0, end - time.monotonic()))
@@ -105,9 +145,16 @@ class SharedThreads:
                 self._threads.append(thread)
                 thread.start()
 
+    def _take_token(self) -> bool:
+        """Return True if a call waits, which this thread may now take from the others."""
+        with contextlib.suppress(queue.Empty):
+            if self._work.get_nowait():
+                return True
+            self._work.put(False)
+        return False
+
     def _run(self) -> None:
-        for connection in all_connections():
-            note_cursors(connection)
+        note_all_cursors()
         while (executor := self._next()) is not None:
             executor.serve()
             del executor
@@ -123,5 +170,11 @@ class SharedThreads:
                 # In this order: if the attempt no longer counted as ready, and the thread still counted as free,
                 # the next attempt would wait for this thread instead of getting a new one.
                 self._free.discard(threading.current_thread())
-                self._moved_at = time.monotonic()
+                self.moved_at = time.monotonic()
                 return self._ready.popleft()
+
+
+def note_all_cursors() -> None:
+    """Note the cursors of all connection objects of the calling thread from now on."""
+    for connection in all_connections():
+        note_cursors(connection)

@@ -51,7 +51,13 @@ class LoopSlots(SlotPool):
         self._shared = SharedThreads(threads, note_session=runner.note_session_of)
         self._runner = LoopRunner(runner, self._shared, self._loop, self._exchange.over)
         self.watch = LoopWatch(
-            self._loop, self._exchange, self._shared, runner.notes, grace=grace, patience=patience
+            self._loop,
+            self._exchange,
+            self._shared,
+            runner.notes,
+            alias=runner.alias,
+            grace=grace,
+            patience=patience,
         )
         self._width = ClaimWidth()
         self.in_hand = InHand()

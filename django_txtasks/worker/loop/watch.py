@@ -7,6 +7,7 @@ from django_txtasks.worker.loop.attempts import OnLoop
 from django_txtasks.worker.loop.default_executor import RunningCall
 from django_txtasks.worker.loop.event_loop import EventLoop
 from django_txtasks.worker.loop.exchange import Exchange
+from django_txtasks.worker.loop.extra_threads import ExtraThreads
 from django_txtasks.worker.loop.held_threads import WaitNotes
 from django_txtasks.worker.loop.lag import LagWatch
 from django_txtasks.worker.loop.left_calls import LeftCalls
@@ -21,6 +22,7 @@ class LoopWatch:
 
     Args:
         notes: the lag and long waits for threads are written there.
+        alias: see ``ExtraThreads``.
         grace: see ``LagWatch``.
         patience: see ``LagWatch`` and ``LeftCalls``.
 
@@ -36,12 +38,14 @@ class LoopWatch:
         shared: SharedThreads,
         notes: ProgressNotes,
         *,
+        alias: str,
         grace: float,
         patience: float,
     ) -> None:
         self._loop, self._exchange, self._shared, self._notes = loop, exchange, shared, notes
         self._lag = LagWatch(loop, grace=grace, patience=patience)
-        self._wait_notes = WaitNotes(notes, shared.size)
+        self._wait_notes = WaitNotes(notes)
+        self._extra_threads = ExtraThreads(shared, alias)
         self._left = LeftCalls(loop.executor, patience)
         self.looked_at = 0.0
         self.blocker: OnLoop | None = None
@@ -55,7 +59,9 @@ class LoopWatch:
         if now < self.looked_at + LOOK_SECONDS:
             return
         self.looked_at = now
-        self._wait_notes.tell(self._shared.waits(now), now)
+        waits = self._shared.waits(now)
+        self._extra_threads.look(waits, now)
+        self._wait_notes.tell(waits, now)
         self._note_lag()
         self._left.look(self._exchange.has, now)
         self.blocker = self._lag.look(self._exchange.alive.copy().values(), now)
