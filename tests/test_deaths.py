@@ -195,13 +195,30 @@ def ended(number: int, *, ago: float = 60, age: float = 60, **columns: Any) -> N
 def test_no_deploy_lost_host_single_crash_or_hourly_replacement_is_a_problem():
     ended(200)  # a deploy
     ended(8, how="unknown")  # a host with eight processes is gone
+    ended(3, how="unknown", host="web-3", ago=66)  # and another one on the same machine
     ended(1, how="signal 9")
     ended(9, how="memory", age=3600)
     ended(9, how="signal 9", ago=301)
     assert deaths("default") is None
-    ended(1, how="unknown", host="web-2")  # the third death
+    ended(1, how="unknown", host="web-2", ago=30)  # the third death
     found = deaths("default")
-    assert (found.number, found.hows) == (10, {"unknown": 9, "signal 9": 1})
+    assert (found.number, found.hows) == (13, {"unknown": 12, "signal 9": 1})
+
+
+@pytest.mark.once
+def test_deaths_are_found_behind_many_ends_in_good_order():
+    """As with a small --max-tasks."""
+    ended(MOST_ROWS + 100, ago=30)
+    ended(30, how="signal 11", ago=60)
+    assert deaths("default").number == 30
+
+
+@pytest.mark.once
+def test_a_replacement_for_memory_is_no_evidence_against_a_function_that_was_alone():
+    ended(5, how="signal 11", held={"shop.poison": "default", "shop.ok": "default"})
+    ended(1, how="memory", held={"shop.ok": "default"})
+    ended(1, how="signal 11", held={"shop.poison": "default"})
+    assert [one.function for one in deaths("default").suspects] == ["shop.poison"]
 
 
 @pytest.mark.once

@@ -31,8 +31,6 @@ NAME = "dying_workers"
 WITHIN = timedelta(minutes=5)
 FEWEST = 3
 """Number of deaths within ``WITHIN`` from which on they are a problem."""
-BEATS_AT_ONCE = 2
-"""Unknown ends on one host within this number of beats are one death: a host, a container or a network is gone."""
 MOST_ROWS, MOST_FINISHED = 500, 200
 STATEMENT_TIMEOUT = timedelta(seconds=5)
 LONGEST_LIST = 3
@@ -155,13 +153,14 @@ def deaths(alias: str) -> Deaths | None:
 
 def _recent(alias: str) -> Iterator[Death]:
     now = DatabaseNow()
-    rows = EndedWorker.objects.using(alias).filter(ended_at__gt=now - WITHIN).order_by("-ended_at")
+    late = EndedWorker.objects.using(alias).filter(ended_at__gt=now - WITHIN).exclude(how="")
+    rows = late.order_by("-ended_at")
     # If the column itself were selected, Django would sort by its conversion, and the database read every row.
     rows = rows.annotate(at=Cast("ended_at", Moment()), functions=Cast("held", TextField()))
     ends = rows.values_list("started_at", "at", "host", "how", "functions")[:MOST_ROWS]
     for started_at, ended_at, host, how, functions in ends:
-        is_old = started_at is None or ended_at is None or ended_at - started_at >= WITHIN
-        if how and not (how == MEMORY and is_old):
+        is_old = None in (started_at, ended_at) or ended_at - started_at >= WITHIN
+        if not (how == MEMORY and is_old):
             yield Death(ended_at, host, how, _functions(functions))
 
 
@@ -174,14 +173,15 @@ def _functions(text: str | None) -> dict[str, str]:
 
 
 def _occasions(found: Sequence[Death]) -> int:
-    """Return the number of deaths, where unseen ends on one host at once count as one."""
-    at_once = BEATS_AT_ONCE * get_config().heartbeat_interval
-    number, unseen = 0, dict[str, datetime]()
+    """Return the number of deaths, where ends at once that nobody saw count as one, also on several hosts."""
+    at_once = get_config().lease / 2
+    number, unseen = 0, None
     for one in found:  # the last one first
         if one.how == UNKNOWN:
-            if one.host in unseen and unseen[one.host] - one.at <= at_once:
+            is_at_once = unseen is not None and unseen - one.at <= at_once
+            unseen = one.at
+            if is_at_once:
                 continue
-            unseen[one.host] = one.at
         number += 1
     return number
 
@@ -192,10 +192,13 @@ def _suspects(
     """Return the functions that have probably ended these processes, and others that ran in most of them.
 
     Only functions that ran in most of them count. A function that ran alone in one of them is the likeliest, then
-    a function of which no task has succeeded meanwhile, then the function with the most of them.
+    a function of which no task has succeeded meanwhile, then the function with the most of them. A process that
+    was replaced for its memory is no evidence against the function that was alone in it.
     """
     ran_in = Counter(function for one in found for function in one.held)
-    alone_in = Counter(next(iter(one.held)) for one in found if len(one.held) == 1)
+    alone_in = Counter(
+        next(iter(one.held)) for one in found if len(one.held) == 1 and one.how != MEMORY
+    )
     queues = {function: queue for one in found for function, queue in one.held.items()}
     most = max(ran_in.values(), default=0)
     fewest = min(most, len(found) // 2 + 1)
