@@ -457,6 +457,35 @@ def test_a_queue_that_rabbitmq_refuses_keeps_no_worker_from_hearing_of_others(
             helpers.wait_until(told)
 
 
+def keep_queue(channel):
+    channel.queue_declare(queue_name("mail"), exclusive=True)
+
+
+def keep_consumer(channel):
+    topology.declare(channel, queue_name("mail"))
+    channel.basic_consume(queue_name("mail"), print, exclusive=True)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("keep", [keep_queue, keep_consumer])
+def test_who_hears_no_hint_because_rabbitmq_refuses_does_not_say_that_he_listens(
+    hints_only, monkeypatch, keep
+):
+    monkeypatch.setattr(hint_queues, "REFUSED_SECONDS", 0)
+    consumer, told = HintConsumer(get_config(), "default", ["mail"], print), []
+    consumer.on_link = lambda is_there: told.append((is_there, consumer.connected))
+    with pika.BlockingConnection(pika.URLParameters(hints_only)) as amqp:
+        keep(amqp.channel())
+        consumer.start()
+        try:
+            helpers.wait_until(lambda: len(told) >= 2)
+            assert set(told) == {(False, False)}
+            amqp.close()
+            helpers.wait_until(lambda: (True, True) in told)
+        finally:
+            consumer.stop()
+
+
 @pytest.mark.once
 def test_a_name_that_is_too_long_for_rabbitmq_takes_no_hint_from_other_queues(hints_only, txtasks):
     """The name of another database's queue ends with its alias."""

@@ -55,6 +55,12 @@ class HintConsumer(Listener):
         self.on_link: Callable[[bool], None] = lambda is_there: None
         self._declared = HintQueues()
         self._tags: dict[str, str] = {}
+        self._hears = False
+
+    @property
+    def connected(self) -> bool:
+        """True if hints can arrive: RabbitMQ has refused neither all queues nor the consumers."""
+        return super().connected and self._hears
 
     def listen(self, on: bool) -> None:
         """Take hints from now on, or leave them to others. Returns at once, from any thread."""
@@ -64,7 +70,7 @@ class HintConsumer(Listener):
 
     def prepare(self, channel: Any) -> Any:
         """Declare the hint queues."""
-        self._declared, self._tags = HintQueues(), {}
+        self._declared, self._tags, self._hears = HintQueues(), {}, False
         for queue in self._queues:
             channel = self._declared.declare(channel, queue)
         channel.basic_qos(prefetch_count=PREFETCH_HINTS)
@@ -82,7 +88,9 @@ class HintConsumer(Listener):
                 self._tags[queue] = self.channel.basic_consume(queue, receive)
         while self._tags and not self._listen:
             self.channel.basic_cancel(self._tags.popitem()[1])
-        self.on_link(True)
+        # a worker that is full has no consumers, and gets them again at once
+        self._hears = any(queue in self._declared for queue in self._queues)
+        self.on_link(self._hears)
 
     def broken(self) -> None:
         """Report that the connection is gone."""

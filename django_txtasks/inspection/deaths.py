@@ -178,10 +178,9 @@ def _occasions(found: Sequence[Death]) -> int:
     number, unseen = 0, None
     for one in found:  # the last one first
         if one.how == UNKNOWN:
-            is_at_once = unseen is not None and unseen - one.at <= at_once
-            unseen = one.at
-            if is_at_once:
+            if unseen is not None and unseen - one.at <= at_once:
                 continue
+            unseen = one.at
         number += 1
     return number
 
