@@ -1,11 +1,13 @@
 """Log handlers and receivers of signals may be slow, hang or raise: no loop waits for them, no process ends."""
 
 import logging
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import helpers
 import pytest
@@ -380,3 +382,44 @@ def test_a_process_that_forks_has_a_thread_only_while_there_is_something_to_tell
             thread.join(30)
             assert not thread.is_alive()
     assert len(held.records) == 2 and not events.is_stuck
+
+
+@contextmanager
+def with_log_pipe(processes, *arguments):
+    """Start a command with a pipe as its log; give it, and the pipe's writing end."""
+    reader, writer = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "django", *arguments],
+        env=processes._environment(), stderr=writer, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process, writer
+    finally:
+        os.close(reader)  # what still writes gets an error, and ends
+        os.close(writer)
+        process.terminate()
+        process.wait(60)
+
+
+def fill(writer):
+    """Write until the pipe is full, as it is when its reader has stopped to read."""
+    own = os.open(f"/proc/self/fd/{writer}", os.O_WRONLY | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(own, b"x")
+    os.close(own)
+
+
+@pytest.mark.once
+def test_a_stop_is_orderly_though_nobody_reads_the_log(processes, rows, quick, txtasks):
+    txtasks(grace=30)
+    handle = tasks.slow.enqueue(seconds=2)
+    with with_log_pipe(processes, "runworkers", "--threads=4") as (process, writer):
+        helpers.wait_until(lambda: helpers.runs("slow"))
+        fill(writer)
+        process.send_signal(signal.SIGTERM)
+        assert (
+            process.wait(helpers.PATIENCE) == 0
+        )  # after 10 s, a worker or a cleaner would end with 1
+    assert helpers.finished(handle.id) and helpers.runs("slow ended") == 1
+    assert not Worker.objects.exists()

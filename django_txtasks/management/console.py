@@ -36,6 +36,8 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 """Longest time for a look at the databases. If packets are dropped, a server answers after minutes or never."""
 LAST_WORDS_SECONDS = 3.0
 """Longest time for log handlers and unsent hints when a process ends without waiting for its threads."""
+HUNG_LOG_SECONDS = 1.0
+"""The same, after the log was waited for in vain."""
 MOST_SECONDS = 1e9
 """Longest time that an option may give, in seconds: about 32 years."""
 UNREACHABLE = 2
@@ -267,7 +269,7 @@ def signals_in_background(*, own_process: bool, by_one_thread: bool = True) -> I
         raise
     finally:
         if own_process and background is not None and background.is_stuck:
-            end_process(code)
+            end_process(code, seconds=HUNG_LOG_SECONDS)
 
 
 def end_process(code: int, *, seconds: float | None = None) -> NoReturn:

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ MAX_LARGE_SIGNALS = 1_000
 """Highest number of waiting signals with all their data. Later signals lose the traceback, which takes about 10
 kB, and the context of their attempt, which keeps all objects that the task has put there.
 """
+HUNG_SECONDS = 3.0
+"""Longest time that ``flush`` waits for one signal: its log handler hangs, as at a pipe that nobody reads."""
 
 
 class QueuedSignal(Protocol):
@@ -57,7 +60,7 @@ class SignalQueue:
         self._waiting: queue.SimpleQueue[QueuedSignal | threading.Event] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._delivering = threading.RLock()
-        self._dropped = 0
+        self._dropped = self._delivered = 0
         self._thread: threading.Thread | None = None
         self.is_stuck = False
 
@@ -73,12 +76,20 @@ class SignalQueue:
         self._put(signal)
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all earlier signals were delivered; return False if that took longer than ``seconds``."""
+        """Wait until all earlier signals were delivered.
+
+        Returns:
+            False if that took longer than ``seconds``, or one signal longer than ``HUNG_SECONDS``.
+        """
         if threading.current_thread() is self._thread:
             return False
-        delivered = threading.Event()
+        delivered, end, before = threading.Event(), time.monotonic() + seconds, -1
         self._put(delivered)
-        return delivered.wait(seconds)
+        while before != self._delivered and (left := end - time.monotonic()) > 0:
+            before = self._delivered
+            if delivered.wait(min(left, HUNG_SECONDS)):
+                return True
+        return delivered.is_set()
 
     def close(self, seconds: float) -> None:
         """Flush and end the thread; leave it behind if that takes longer than ``seconds``."""
@@ -117,6 +128,7 @@ class SignalQueue:
             # SystemExit, too: receivers end nothing.
             with self._delivering, contextlib.suppress(BaseException):
                 signal.deliver()
+            self._delivered += 1
             if self._waiting.qsize() < MAX_SIGNALS // 2:
                 self._count_dropped()
             if self._waiting.empty():
