@@ -75,6 +75,6 @@ def test_hung_calls_cost_their_process_and_no_other_task(processes):
     assert (ended.how, [*ended.held]) == ("stuck", ["probe.on_loop.hang_in_thread"])
     said = processes.log_of(supervisor)
     assert (
-        "in threads (probe.on_loop._hang), made by ended attempts of probe.on_loop.hang_in_thr"
+        "(probe.on_loop._hang) in threads, made by ended attempts of probe.on_loop.hang_in_thr"
         in said
     )

@@ -173,7 +173,7 @@ def _functions(text: str | None) -> dict[str, str]:
 
 
 def _occasions(found: Sequence[Death]) -> int:
-    """Return the number of deaths, where ends at once that nobody saw count as one, also on several hosts."""
+    """Return the number of deaths, where unknown ends at once count as one, also on several hosts."""
     at_once = get_config().lease / 2
     number, unseen = 0, None
     for one in found:  # the last one first

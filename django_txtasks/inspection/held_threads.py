@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from django_txtasks.lifecycle.workers import progress_at
 from django_txtasks.progress import HELD_FROM, THREADS
+from django_txtasks.wording import counted
 
 NAME = "held_threads"
 """Name of the problem and of the finding, for programs."""
@@ -38,8 +39,8 @@ class HeldThreads:
 
     def __str__(self) -> str:
         return (
-            f"{self.worker}: {self.holding} have the threads; {self.count} tasks wait, the first for "
-            f"{self.seconds:.0f} s: {self.waiting}"
+            f"{self.worker}: {self.holding} have the threads; {counted(self.count, 'task')} without, the "
+            f"first one for {self.seconds:.0f} s: {self.waiting}"
         )
 
 

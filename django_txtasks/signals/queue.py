@@ -23,7 +23,7 @@ MAX_LARGE_SIGNALS = 1_000
 kB, and the context of their attempt, which keeps all objects that the task has put there.
 """
 HUNG_SECONDS = 3.0
-"""Longest time that ``flush`` waits for one signal: its log handler hangs, as at a pipe that nobody reads."""
+"""Longest time that ``flush`` waits for one signal: its log handler hangs, as at a full pipe."""
 
 
 class QueuedSignal(Protocol):

@@ -8,7 +8,7 @@ lanes for which its settings have a rule; tasks in other lanes wait.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -118,12 +118,8 @@ class LaneBook:
         knows_all = self._has_looked and not (self._ready or self._behind)
         return knows_all and (not self._later or self._later[0][0] > now + self._pause)
 
-    def request(self, room: int, now: float, reserved: Collection[str] = ()) -> LanesRequest:
-        """Return the work of the next turn: a look for lanes, or the first lanes in order, a few more than fit.
-
-        Args:
-            reserved: lanes to leave alone for a while.
-        """
+    def request(self, room: int, now: float, reserved: Set[str] = frozenset()) -> LanesRequest:
+        """Return the next turn's work: a look for lanes, or the first not ``reserved``, a few more than fit."""
         if now >= self._next_look:
             self._asked = []
             return LanesRequest([], room, self._rules, self._served, look_behind=self._behind)
@@ -132,9 +128,9 @@ class LaneBook:
             if self._later_at.get(name) == at:
                 del self._later_at[name]
                 self._is_ready(name)
-        for name in reserved:
-            if self._ready.pop(name, None) is not None:
-                self._wait_for(name, now, RESERVED_SECONDS)
+        for name in self._ready.keys() & reserved:
+            del self._ready[name]
+            self._wait_for(name, now, RESERVED_SECONDS)
         count = min(AT_ONCE, room + MORE_LANES)
         self._asked = [self._suspects.pop()] if self._suspects else _first(self._ready, count)
         new = [name for name in self._asked if name not in self._virtual_times]

@@ -60,7 +60,7 @@ class StuckLoop(StuckTasks):
         self._since, self.suspects = time.monotonic(), functions_of(calls)
         self._calls = sorted({name_of(one.call) for one in calls})
         tasks = (
-            f"{counted(len(calls), 'call')} in threads ({', '.join(self._calls)}), made by ended attempts of "
+            f"{counted(len(calls), 'call')} ({', '.join(self._calls)}) in threads, made by ended attempts of "
             f"{', '.join(self.suspects)},"
         )
         signals.worker_stuck.emit(worker=worker, tasks=tasks, others=self._loop.running)
