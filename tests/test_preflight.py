@@ -9,6 +9,7 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from probe import tasks
 
 from django_txtasks import batch, external
 from django_txtasks.inspection.preflight import preflight, shapes
@@ -327,6 +328,10 @@ def test_what_is_handed_over_needs_no_function_here(txtasks):
     schedule = {"task_name": "mail.nightly", "every": 60, "next_at": "2030-01-01T00:00:00Z"}
     Schedule.objects.create(name="theirs", queue_name="events", **schedule)
     row(name="probe.tasks.note", args=[1, 2, 3], queue_name="events")
+    theirs = external("mail.confirm", queue_name="events")
+    tasks.note.using(on_success=theirs, on_failure=theirs, run_after=7200).enqueue("x")
+    with batch(name="b", on_finish=theirs):
+        tasks.note.using(run_after=7200).enqueue("y")
     assert told("--database", "default")[0] == 0 and not found()
     Schedule.objects.create(name="ours", queue_name="default", **schedule)
     row(name="mail.nightly")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.arguments import call_text, misfit
 from django_txtasks.declarations.registry import Declaration
@@ -66,10 +67,12 @@ def cases_of_hooks(text: str, of: str, call: Call) -> Iterator[Case]:
         of: the function or batch whose hooks these are.
         call: its own call. A compensation gets the same arguments.
     """
-    waiting = [(of, call, read_hooks(text))]
+    waiting, handed = [(of, call, read_hooks(text))], get_config().hand_over
     while waiting:
         of, call, hooks = waiting.pop()
         for option, spec in hooks.items():
+            if spec["queue_name"] in handed:
+                continue  # its code is in the other system
             of_hook = call if option == "compensate" else OF_HOOK
             yield from cases_of_call(spec["task_name"], f"{option} of {of}", of_hook)
             waiting.append((spec["task_name"], of_hook, spec["hooks"]))
