@@ -181,6 +181,14 @@ def test_a_mode_that_changes_the_language_is_found(rows):
 
 
 @on_mysql
+def test_tables_of_the_site_with_such_a_name_are_no_finding(second_database):
+    call_command("migrate", "txtasks", database="second", verbosity=0, skip_checks=True)
+    with connections["second"].cursor() as cursor:
+        cursor.execute("CREATE TABLE txtasks_of_shop (a varchar(9)) ENGINE = MyISAM CHARSET latin1")
+    assert warnings("second") == []
+
+
+@on_mysql
 def test_a_table_without_transactions_is_found(second_database):
     call_command("migrate", "txtasks", database="second", verbosity=0, skip_checks=True)
     with connections["second"].cursor() as cursor:

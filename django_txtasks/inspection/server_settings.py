@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from django.apps import apps
 from django.db import connections
 
 from django_txtasks.database.execute import fetch, fetch_column, fetch_value
@@ -15,13 +16,13 @@ MOST_NAMES = 3
 SESSION_TEXT = "SELECT @@character_set_client, @@character_set_connection, @@character_set_results"
 OTHER_ENGINES = """
     SELECT table_name FROM information_schema.tables
-     WHERE table_schema = DATABASE() AND table_name LIKE 'txtasks@_%%' ESCAPE '@' AND table_type = 'BASE TABLE'
+     WHERE table_schema = DATABASE() AND table_name {in_tables} AND table_type = 'BASE TABLE'
        AND engine <> 'InnoDB' ORDER BY table_name
 """
 # JSON columns have a character set of their own, and ids have digits only.
 OTHER_TEXTS = """
     SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns
-     WHERE table_schema = DATABASE() AND table_name LIKE 'txtasks@_%%' ESCAPE '@'
+     WHERE table_schema = DATABASE() AND table_name {in_tables}
        AND (data_type = 'varchar' AND collation_name <> %(collation)s
             OR data_type = 'longtext' AND character_set_name <> 'utf8mb4')
      ORDER BY table_name, column_name
@@ -64,7 +65,7 @@ def _of_mysql(alias: str) -> Iterator[Finding]:
             "has sessions in the sql_mode ORACLE, which changes the language: workers cannot claim tasks.",
             "Remove ORACLE from sql_mode, for the server or in OPTIONS of this entry of DATABASES.",
         )
-    if tables := fetch_column(alias, OTHER_ENGINES):
+    if tables := fetch_column(alias, OTHER_ENGINES, tables=_own_tables()):
         yield Finding(
             "engine",
             f"has {counted(len(tables), 'table')} without transactions: {_some(tables)}. A task would stay "
@@ -72,7 +73,7 @@ def _of_mysql(alias: str) -> Iterator[Finding]:
             "Run for each of them: ALTER TABLE … ENGINE = InnoDB.",
         )
     collation = exact_collation(connections[alias])
-    if columns := fetch_column(alias, OTHER_TEXTS, collation=collation):
+    if columns := fetch_column(alias, OTHER_TEXTS, tables=_own_tables(), collation=collation):
         yield Finding(
             "columns",
             f"has {counted(len(columns), 'text column')} of another character set or collation: {_some(columns)}. "
@@ -80,6 +81,12 @@ def _of_mysql(alias: str) -> Iterator[Finding]:
             f"Run manage.py migrate --database {alias}. If all migrations are applied, somebody has converted the "
             f"tables: give the columns CHARACTER SET utf8mb4 COLLATE {collation} again, by ALTER TABLE … MODIFY.",
         )
+
+
+def _own_tables() -> list[str]:
+    """Return the tables of the package's models; a site may have others with such names."""
+    ours = (one for one in apps.get_models() if one.__module__.startswith("django_txtasks."))
+    return sorted({one._meta.db_table for one in ours})
 
 
 def _some(names: list[str]) -> str:
