@@ -1002,7 +1002,7 @@ MUTANTS = [
            {'"alone": f"{OF_NAMES} AND {LAST_CHANCE}"': '"alone": OF_NAMES'},
            "test_async_claims.py::test_a_row_is_claimable_by_exactly_one_kind_at_each_crash_count", BOTH),
     Mutant("a first attempt is no last chance", "lifecycle/statements.py",
-           {"AND (crashes = 0 OR crashes <": "AND (crashes <"},
+           {"\"(crashes = 0 OR crashes <": "\"(crashes <"},
            "test_async_claims.py::test_a_row_is_claimable_by_exactly_one_kind_at_each_crash_count"),
     Mutant("a worker takes a last chance only when it holds nothing", "worker/last_chances.py",
            {"is_empty = self._workload.is_empty": "is_empty = True",

@@ -73,7 +73,8 @@ _CLAIMABLE = """
 # and nothing beside it, takes it. Each row is claimable by exactly one of them. A first attempt is no last chance,
 # even if one crash is allowed.
 LAST_CHANCE = "crashes > 0 AND crashes >= {max_crashes} - 1"
-_BESIDE_OTHERS = f"{OF_NAMES} AND (crashes = 0 OR crashes < {{max_crashes}} - 1)"
+NO_LAST_CHANCE = "(crashes = 0 OR crashes < {max_crashes} - 1)"
+_BESIDE_OTHERS = f"{OF_NAMES} AND {NO_LAST_CHANCE}"
 OF_KIND = {
     "beside": _BESIDE_OTHERS,
     "loop": _BESIDE_OTHERS,

@@ -11,6 +11,7 @@ from django_txtasks.database.execute import as_uuid, is_uuid
 from django_txtasks.database.time_limits import within_together
 from django_txtasks.lifecycle import lane_buckets
 from django_txtasks.lifecycle.buckets import paused_queues
+from django_txtasks.lifecycle.statements import NO_LAST_CHANCE
 from django_txtasks.lifecycle.workers import DRAIN_MARK
 from django_txtasks.load.records import QueueLoad
 from django_txtasks.models import FinishedTask, Outcome, Worker
@@ -27,18 +28,17 @@ SHARE_SECONDS = 15
 MOST_SECONDS = 1e6
 
 # Last chances after a crash are left out: they have processes of their own, so more threads would not help them.
-_IS_NO_LAST_CHANCE = "(crashes = 0 OR crashes < {max_crashes} - 1)"
 WAITING = f"""
     SELECT task_name, COUNT(*), MIN(wait) FROM (
         SELECT task_name, expires_at, {{wait}} AS wait FROM txtasks_task {{by_queue}}
          WHERE status = 'pending' AND lane = '' AND queue_name = %(queue)s AND priority = %(priority)s
-           AND {_IS_NO_LAST_CHANCE} AND run_after <= {{now}} ORDER BY run_after, id LIMIT %(limit)s) AS t
+           AND {NO_LAST_CHANCE} AND run_after <= {{now}} ORDER BY run_after, id LIMIT %(limit)s) AS t
      WHERE expires_at IS NULL OR expires_at > {{now}} GROUP BY task_name
 """
 IN_LANES = f"""
     SELECT queue_name, COUNT(*) FROM (
         SELECT queue_name, expires_at, {{wait}} AS wait FROM txtasks_task {{by_queue}}
-         WHERE status = 'pending' AND lane > '' AND {_IS_NO_LAST_CHANCE}
+         WHERE status = 'pending' AND lane > '' AND {NO_LAST_CHANCE}
          ORDER BY lane, queue_name, priority, run_after, id LIMIT %(limit)s
         ) AS t
      WHERE wait <= 0 AND (expires_at IS NULL OR expires_at > {{now}}) GROUP BY queue_name

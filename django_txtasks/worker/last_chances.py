@@ -56,9 +56,8 @@ class LastChances:
         self.are_all = subscription.kind is Kind.ALONE  # this worker runs nothing else
         self._found: list[LastChance] = []
         self._full: set[str] = set()  # lanes that had no room
-        self._first_in: dict[
-            str, tuple[uuid.UUID, float]
-        ] = {}  # of each lane, and since when it is known
+        # the first last chance of each lane, and since when it is known
+        self._first_in: dict[str, tuple[uuid.UUID, float]] = {}
         self._foreign: set[str] = set()  # lanes that have no rule
         self._waits_since, self._pause = NEVER, AGAIN_SECONDS
         self._runs = self._nothing_due = False
