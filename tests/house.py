@@ -18,27 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import plain_english
+import rooms
+from rooms import House, modules
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "django_txtasks"
 LONG_CLASS = 150
 """Lines from which a class is counted as long."""
-CLAIM = f"{PACKAGE}.lifecycle.engines"
-"""Where a claim is carried out: one module for each kind of database."""
-FLOORS = {
-    f"{PACKAGE}.{name}"
-    for name in ("database", "rules", "exceptions", "conf", "signals", "tracing")
-}
-"""Rooms below the claim that know no claims, so that its reader can take them as given."""
-
-
-def modules(root: Path) -> dict[str, Path]:
-    """Return the file of each module of the package, by its dotted name."""
-    found = {}
-    for path in sorted((root / PACKAGE).rglob("*.py")):
-        name = ".".join(path.relative_to(root).with_suffix("").parts)
-        found[name.removesuffix(".__init__")] = path
-    return found
 
 
 def code_lines(text: str) -> int:
@@ -57,31 +43,6 @@ def docstring_lines(tree: ast.AST) -> set[int]:
     for node in plain_english.docstring_nodes(tree):
         found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return found
-
-
-def imports(path: Path, known: dict[str, Path]) -> set[str]:
-    """Return the modules of the package that a file imports, wherever in the file."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {one.name for one in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = {f"{node.module}.{one.name}" for one in node.names}
-            found |= {one if one in known else node.module for one in names}
-    return found & known.keys()
-
-
-def claim(root: Path) -> set[str]:
-    """Return the modules to know for a change of the claim: the engines and their imports, but no floor."""
-    known = modules(root)
-    seen: set[str] = set()
-    ahead = [one for one in known if one.startswith(CLAIM)]
-    while ahead:
-        one = ahead.pop()
-        if one not in seen and not any(f"{one}.".startswith(f"{floor}.") for floor in FLOORS):
-            seen.add(one)
-            ahead += imports(known[one], known)
-    return seen
 
 
 def classes(known: dict[str, Path]) -> Iterator[tuple[int, str]]:
@@ -119,6 +80,15 @@ def is_number(value: ast.expr | None) -> bool:
     return False
 
 
+def mutants(root: Path) -> int:
+    """Count the mutants of the tests of a checkout."""
+    files = [*(root / "tests").glob("mutations.py"), *(root / "tests/mutants").glob("*.py")]
+    calls = (node for one in files for node in ast.walk(ast.parse(one.read_text())))
+    return sum(
+        isinstance(one, ast.Call) and getattr(one.func, "id", "") == "Mutant" for one in calls
+    )
+
+
 def words(root: Path, *names: str) -> int:
     """Count the words of Markdown files; 0 for a file that is not there."""
     return sum(len((root / one).read_text().split()) for one in names if (root / one).is_file())
@@ -146,17 +116,29 @@ def widths(root: Path, known: dict[str, Path]) -> Counter[str]:
     return Counter(str(one.parent.relative_to(root)) for one in files)
 
 
+def size(known: dict[str, Path], names: set[str]) -> str:
+    lines = sum(len(known[one].read_text().splitlines()) for one in names)
+    return f"{lines:,} lines in {len(names)} files"
+
+
+def layers(plan: House) -> Counter[str]:
+    """Count the lines of code of each room."""
+    found: Counter[str] = Counter()
+    for module, path in plan.paths.items():
+        found[rooms.room(plan.rooms[module])] += code_lines(path.read_text())
+    return found
+
+
 def measure(root: Path) -> dict[str, str]:
     """Return the figures of a checkout, by what they say."""
     known = modules(root)
+    plan = House(root)
+    kinds = Counter(one.kind for one in plan.arrows())
     folders = widths(root, known)
     top = folders.pop(PACKAGE)
     widest = [f"{n} {name.removeprefix(PACKAGE + '/')}" for name, n in folders.most_common(3)]
-    of_claim = claim(root)
-    of_claim_lines = sum(len(known[one].read_text().splitlines()) for one in of_claim)
     lengths = sorted(classes(known), reverse=True)
     texts = [path.read_text() for path in known.values()]
-    statements = root / PACKAGE / "lifecycle/statements.py"
     migrations = list((root / PACKAGE / "migrations").glob("0*.py"))
     return {
         "files of the package": f"{len(known):,}",
@@ -164,10 +146,15 @@ def measure(root: Path) -> dict[str, str]:
         "lines of code": f"{sum(map(code_lines, texts)):,}",
         "modules at the top": str(top),
         "widest folders below it": ", ".join(widest),
-        "to know before a claim is changed": f"{of_claim_lines:,} lines in {len(of_claim)} files",
-        "lifecycle/statements.py": f"{len(statements.read_text().splitlines())} lines",
+        "arrows from the core": f"{kinds.total()}: "
+        + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()),
+        "the marked path": size(known, plan.walk(rooms.PATH, within=("core",))),
+        "and all that it needs": size(known, plan.walk(rooms.PATH)),
+        "to know before a claim is changed": size(known, plan.walk(rooms.PLANNER)),
+        **{f"code of {name}": f"{n:,}" for name, n in layers(plan).most_common()},
         f"classes over {LONG_CLASS} lines": f"{sum(n > LONG_CLASS for n, _ in lengths)} of {len(lengths)}",
         "number constants": str(number_constants(known)),
+        "mutants": str(mutants(root)),
         "migrations": str(len(migrations)),
         "words of Markdown": f"{words(root, *pages(root)):,}",
         "words of the README": f"{words(root, 'README.md'):,}",

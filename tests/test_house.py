@@ -4,9 +4,17 @@ from collections import Counter
 
 import house
 import pytest
+import rooms
 
 pytestmark = pytest.mark.once
 KNOWN = house.modules(house.ROOT)
+HOUSE = rooms.House(house.ROOT)
+CORE = {place: module for module, place in HOUSE.rooms.items() if place.startswith("core/")}
+MOST_ARROWS = {"import": 135, "branch": 59, "name": 2, "hook": 1}
+"""Arrows from the core to what can be left out. These numbers go down, and never up."""
+MOST_CORE_LINES = 8828
+MOST_LINES_OF_A_FILE = {"core/rows/cleaning.py": 467}
+"""The files of the core over 450 lines of code."""
 
 
 def test_no_folder_has_too_many_modules():
@@ -15,10 +23,32 @@ def test_no_folder_has_too_many_modules():
     assert [one for one, number in folders.items() if number > 26] == []
 
 
+def test_the_core_knows_no_more_of_the_rest():
+    found = Counter(one.kind for one in HOUSE.arrows())
+    assert found == MOST_ARROWS, (
+        "python tests/rooms.py prints each arrow; lower a limit that is too high"
+    )
+
+
+def test_the_core_stays_small():
+    sizes = {place: house.code_lines(KNOWN[module].read_text()) for place, module in CORE.items()}
+    assert sum(sizes.values()) <= MOST_CORE_LINES
+    long = {place: lines for place, lines in sizes.items() if lines > 450}
+    assert all(lines <= MOST_LINES_OF_A_FILE.get(place, 0) for place, lines in long.items()), long
+
+
+def test_each_file_that_came_into_the_core_serves_a_rule_of_the_protocol():
+    planned = rooms.MOVES.values() - rooms.INTO_CORE.keys()
+    assert CORE.keys() - planned == rooms.INTO_CORE.keys() & CORE.keys()
+    assert all(rule.endswith(".") for rule in rooms.INTO_CORE.values())
+
+
 def test_what_a_change_of_the_claim_must_know_stays_small():
-    found = house.claim(house.ROOT)
-    assert {"django_txtasks.lifecycle.statements", "django_txtasks.lifecycle.turn"} <= found
-    assert len(found) <= 14
+    found = HOUSE.walk(rooms.PLANNER)
+    places = {HOUSE.rooms[one] for one in found}
+    assert {"core/rows/statements.py", "core/rows/turn.py"} <= places
+    assert len(found) <= 25
+    assert len(HOUSE.walk(rooms.PATH, within=("core",))) <= 48
 
 
 def test_few_classes_are_long():
