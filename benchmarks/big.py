@@ -1,13 +1,12 @@
 """The cost of each action in a very large site, beside an empty one on the same server.
 
     python benchmarks/big.py DIRECTORY [--finished 100000000] [--live 10000000] [--database postgresql]
-        [--only build,turns,pages,commands,prune,backlog,drain,migrations] [--again turns] [--repeat 30]
+        [--only build,turns,pages,commands,prune,backlog,drain] [--again turns] [--repeat 30]
 
 The server's data stay in DIRECTORY, which the user ``nobody`` must be able to reach: 100,000,000 rows and
 their indexes need about 35 GB. A run that was stopped goes on where it was, in the middle of the rows, too: each
 step notes in the database that it is done. The server does not wait for its disk (``fsync`` is off), so the
-milliseconds are those of processor and memory. Only ratios within one run count. ``migrations`` is the last step,
-because it takes columns away and adds them again.
+milliseconds are those of processor and memory. Only ratios within one run count.
 
 Delete DIRECTORY when you have read the tables.
 """
@@ -33,7 +32,7 @@ from servers import MariaDB, Postgres
 
 HERE = stage.ROOT / "benchmarks"
 COSTS = ("turns", "pages", "commands", "prune", "backlog", "drain")
-STEPS = ("build", *COSTS, "migrations")
+STEPS = ("build", *COSTS)
 EMPTY, LARGE = "big_empty", "big_large"
 SETTINGS: dict[str, dict[str, object]] = {
     "postgresql": {
@@ -112,10 +111,8 @@ def _take(step: str, url: str, name: str, arguments: argparse.Namespace) -> None
     if step == "build":
         size = (arguments.live, arguments.finished) if name == LARGE else (0, 0)
         _run(url, "txtasks_big", "build", *size, arguments.chunk)
-    elif step in COSTS:
+    else:
         _run(url, "txtasks_big_costs", "measure", step, arguments.repeat, int(again))
-    elif name == LARGE:
-        _run(url, "txtasks_big_migrations", "measure", int(again))
 
 
 def _notes(url: str) -> dict[str, Any]:
@@ -156,9 +153,6 @@ def _table(empty: dict[str, Any], large: dict[str, Any]) -> str:
                  figures.short(value), ratio]
             )  # fmt: skip
     parts = [figures.table(["ms", "empty", "large", "ratio"], rows)] if rows else []
-    if migrations := large.get("migrations"):
-        head = ["statement", "seconds", "longest INSERT", "longest SELECT", "locks"]
-        parts.append(figures.table(head, migrations))
     steps = {name: said for name, said in large.items() if isinstance(said, float | int)}
     parts.append(figures.table(["step", "rows or seconds"], [*map(list, steps.items())]))
     return "\n\n".join(parts)

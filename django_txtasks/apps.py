@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate, pre_migrate
+from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
@@ -33,27 +33,11 @@ class TxTasksConfig(AppConfig):
 
         batches.tell_workers = notify_on_commit
         autodiscover_modules("tasks")
-        pre_migrate.connect(refuse_unreleased_tables, sender=self)
         post_migrate.connect(bring_schedules, sender=self)
         if sys.argv[1:2] == ["runserver"]:
             from django_txtasks import embedded
 
             embedded.start_with_runserver()
-
-
-def refuse_unreleased_tables(*, using: str, **_: Any) -> None:
-    """Refuse to migrate tables of a development version, also if ``migrate`` skips the system checks.
-
-    Raises:
-        CommandError: the tables belong to a development version; the message has the remedy.
-    """
-    from django.core.management import CommandError  # not needed in web processes
-
-    from django_txtasks import checks
-
-    for found in checks.refusals(using):
-        if found.id == checks.UNRELEASED:
-            raise CommandError(f"{found.msg} {found.hint} ({found.id})")
 
 
 def bring_schedules(

@@ -7,13 +7,15 @@ import pkgutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any
 
-from django.apps import apps
+from django.apps import AppConfig, apps
 from django.conf import global_settings, settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, router
 from django.db.models import Model
+from django.utils.module_loading import module_has_submodule
 
 from django_txtasks import migrations
 from django_txtasks.conf import Config, get_config
@@ -21,7 +23,7 @@ from django_txtasks.database.server_kind import other_product
 from django_txtasks.declarations import registry
 from django_txtasks.enqueueing import events
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.models import Batch, Task
+from django_txtasks.models import Task
 from django_txtasks.wording import counted
 
 OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 17), "sqlite": (3, 35)}
@@ -30,11 +32,9 @@ OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 17), "sqlite"
 SIMILAR = 0.85
 """Similarity to TXTASKS from which a setting's name counts as a misspelling of it; see ``difflib``."""
 MISSING = "txtasks.E008"
-UNRELEASED = "txtasks.E036"
+UNFINISHED = "txtasks.E036"
 """Id of the check for tables of a development version from before 0.1.0. Remove the check after that release."""
-COMMIT_WITH_ALL_MIGRATIONS = "5e0591f"
-LAST_INDEX = "txtasks_batch_root"
-"""The last index that those former migrations made."""
+COMMIT_WITH_ALL_MIGRATIONS = "73825ce"
 SQLITE_OPTIONS: dict[str, Any] = {
     "transaction_mode": "IMMEDIATE",
     "timeout": 5,
@@ -379,33 +379,43 @@ def _check_server(alias: str) -> Iterable[CheckMessage]:
             hint=f"Run: manage.py migrate --database {alias}",
             id=MISSING,
         )
-    elif _is_unreleased(alias, tables):
+    elif missing := _missing_former_migrations(alias):
         yield Error(
-            f"Database {alias!r} has the task tables of a development version from before release 0.1.0. "
-            "No migration leads from them to this version.",
+            f"Database {alias!r} has the tables of a development version from before release 0.1.0, which lack "
+            f"{', '.join(missing)}. No migration leads from them to this version.",
             hint=f"Check out commit {COMMIT_WITH_ALL_MIGRATIONS}, run manage.py migrate --database {alias} "
             "with it, and return to this version.",
-            id=UNRELEASED,
+            id=UNFINISHED,
         )
 
 
-def _is_unreleased(alias: str, tables: Sequence[str]) -> bool:
-    """Return True if a database has some of the former migrations, but not all of them.
+def _missing_former_migrations(alias: str) -> list[str]:
+    """Return migrations of earlier versions that a database lacks, of an app of which it has some.
 
-    The first one has the name of the present one, so the tables have to show it.
+    The first migration of an app replaces all of them.
     """
     from django.db.migrations.recorder import MigrationRecorder  # imported only if needed
 
-    connection, table, label = connections[alias], Batch._meta.db_table, Task._meta.app_label
-    if label in settings.MIGRATION_MODULES:  # the project's own migrations
-        return False
-    if table in tables:
-        with connection.cursor() as cursor:
-            if LAST_INDEX in connection.introspection.get_constraints(cursor, table):
-                return False
+    own = [one for one in apps.get_app_configs() if one.name.startswith("django_txtasks")]
     with contextlib.suppress(DatabaseError):  # it may not be read
-        return (label, "0001_initial") in MigrationRecorder(connection).applied_migrations()
-    return False
+        applied = MigrationRecorder(connections[alias]).applied_migrations()
+        begun = [
+            one for one in map(_former_migrations, own) if any(name in applied for name in one)
+        ]
+        return [name for former in begun for label, name in former if (label, name) not in applied]
+    return []
+
+
+def _former_migrations(app: AppConfig) -> Sequence[tuple[str, str]]:
+    """Return what an app's first migration replaces; nothing if the project has migrations of its own."""
+    path = f"{app.name}.migrations"
+    if app.label in settings.MIGRATION_MODULES or not module_has_submodule(
+        app.module, "migrations"
+    ):
+        return []
+    first = min(module.name for module in pkgutil.iter_modules(import_module(path).__path__))
+    replaced: Sequence[tuple[str, str]] = import_module(f"{path}.{first}").Migration.replaces
+    return replaced
 
 
 def _check_sqlite(alias: str, entry: dict[str, Any]) -> Iterable[CheckMessage]:

@@ -75,7 +75,7 @@ def look_at_wheel(path: Path) -> Iterable[str]:
         if file.is_file() and "__pycache__" not in file.parts
     }
     yield from differences("the wheel", names, source)
-    for needed in ("py.typed", "migrations/0001_initial.py", "locale/de/LC_MESSAGES/django.mo"):
+    for needed in ("py.typed", "migrations/0001_tables.py", "locale/de/LC_MESSAGES/django.mo"):
         if f"django_txtasks/{needed}" not in names:
             yield f"the wheel lacks {needed}"
     required = {

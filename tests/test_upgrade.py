@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import uuid
+from importlib import import_module
 from pathlib import Path
 
 import helpers
@@ -15,8 +15,11 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
 from django_txtasks import checks, migrations
-from django_txtasks.models import Batch, FinishedTask, Status, Task
+from django_txtasks.models import FinishedTask, Status, Task
 
+FIRST = import_module("django_txtasks.migrations.0001_tables")
+FORMER = [name for _, name in FIRST.Migration.replaces]
+COMMANDS = [["runworkers", "--batch"], ["runcleaner", "--once"], ["txtasks_status"]]
 HISTORY = sorted(path.stem for path in Path(migrations.__path__[0]).glob("0*.py"))
 OLD_ROWS = """
     INSERT INTO txtasks_task (id, task_name, args) VALUES ('{pending}', 'probe.tasks.give', '[1]');
@@ -52,10 +55,37 @@ def old(second_database):
     return write
 
 
-@pytest.mark.parametrize("state", HISTORY)
-def test_what_is_in_the_tables_outlives_an_upgrade_and_goes_on(state, old):
-    ids = old(state)
+def applied():
+    return sorted(
+        name for app, name in MigrationRecorder(connections["second"]).applied_migrations()
+        if app == "txtasks"
+    )  # fmt: skip
+
+
+@pytest.fixture
+def former(old):
+    """Return a function that makes the tables of earlier migrations, with rows, and returns the ids.
+
+    Its argument is the names of the migrations that are recorded as applied. The tables are always complete.
+    """
+
+    def make(names):
+        ids = old(HISTORY[-1])
+        recorder = MigrationRecorder(connections["second"])
+        recorder.migration_qs.filter(app="txtasks").delete()
+        for name in names:
+            recorder.record_applied("txtasks", name)
+        return ids
+
+    return make
+
+
+def test_what_is_in_the_tables_outlives_an_upgrade_and_goes_on(former):
+    ids = former(FORMER)
+    assert not checks.check_tables(databases=["second"])
+    assert not checks.check_migrations(databases=["second"])
     migrate()
+    assert applied() == sorted({*FORMER, *HISTORY})
     assert Task.objects.using("second").count() == 4
     call_command("runcleaner", database="second", once=True, verbosity=0)
     call_command("runworkers", database="second", batch=True, verbosity=0)
@@ -66,6 +96,52 @@ def test_what_is_in_the_tables_outlives_an_upgrade_and_goes_on(state, old):
     assert finished == {ids["pending"]: 1, ids["crashed"]: 3, ids["finished"]: None}
 
 
+def test_tables_of_all_former_migrations_can_be_taken_back(former):
+    former(FORMER)
+    migrate("zero")
+    assert not helpers.tables_of("second")
+    migrate()
+    assert len(helpers.tables_of("second")) == 16
+
+
+@pytest.mark.parametrize("names", [FORMER[:1], FORMER[:-1], ["0001_initial", "0026_batch_opener"]])
+def test_tables_of_some_former_migrations_are_refused_before_anything_changes(names, former):
+    """The last names are those of a database that has followed the development from its beginning."""
+    former(names)
+    tables = helpers.tables_of("second")
+    (found,) = checks.check_tables(databases=["second"])
+    assert found.id == checks.UNFINISHED and FORMER[-1] in found.msg
+    assert checks.COMMIT_WITH_ALL_MIGRATIONS in found.hint
+    for command in COMMANDS:
+        with pytest.raises(CommandError, match="tables of a development version"):
+            call_command(*command, database="second")
+    assert (helpers.tables_of("second"), applied()) == (tables, sorted(names))
+    assert Task.objects.using("second").count() == 4
+
+
+def test_tables_of_some_former_migrations_of_another_app_are_refused_too(former):
+    former(FORMER)
+    recorder = MigrationRecorder(connections["second"])
+    recorder.migration_qs.filter(app="txtasks_people").delete()
+    recorder.record_applied("txtasks_people", "0001_initial")
+    (found,) = checks.check_tables(databases=["second"])
+    assert found.id == checks.UNFINISHED and "lack 0002_notes_and_hidden, 0003_" in found.msg
+
+
+@pytest.mark.once
+def test_a_migrate_of_its_own_process_is_refused_by_the_check(former, second_database, processes):
+    former(FORMER[:-1])
+    started = processes.start("migrate", "--database=second", env=second_database)
+    assert started.wait(helpers.PATIENCE) == 1
+    assert checks.UNFINISHED in processes.log_of(started)
+
+
+def test_a_project_with_migrations_of_its_own_is_not_asked_for_ours(former, settings):
+    former(FORMER[:-1])
+    settings.MIGRATION_MODULES = {"txtasks": "django_txtasks.migrations"}
+    assert not checks.check_tables(databases=["second"])
+
+
 @pytest.mark.smoke
 def test_all_of_the_history_can_be_taken_back(old):
     """Down to nothing and up again: no migration is a one-way street."""
@@ -74,93 +150,6 @@ def test_all_of_the_history_can_be_taken_back(old):
     assert not helpers.tables_of("second")
     migrate()
     assert len(helpers.tables_of("second")) == 16
-
-
-def definition_of(index):
-    """Return the definition of an index as the server shows it, and the number that a new index would change."""
-    with connections["second"].cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_get_indexdef(indexrelid), indexrelid FROM pg_index WHERE indexrelid = to_regclass(%s)",
-            [index],
-        )
-        return cursor.fetchone()
-
-
-def statement_of_operators(index="txtasks_cause"):
-    page = Path(__file__).parents[1] / "docs/how-to/upgrades.md"
-    (statement,) = re.findall(
-        rf"CREATE INDEX CONCURRENTLY IF NOT EXISTS {index}\s[^;]+", page.read_text()
-    )
-    return statement
-
-
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="others know no CONCURRENTLY")
-@pytest.mark.parametrize(
-    ("index", "before"), [("txtasks_cause", "0002"), ("txtasks_last_chance", "0005")]
-)
-def test_an_index_that_an_operator_has_made_is_the_same_and_stays(second_database, index, before):
-    migrate()
-    expected, _ = definition_of(index)
-    migrate(before)
-    assert definition_of(index) is None
-    with connections["second"].cursor() as cursor:
-        cursor.execute(statement_of_operators(index))
-    made = definition_of(index)
-    assert made[0] == expected
-    migrate()
-    assert definition_of(index) == made
-
-
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="others know no CONCURRENTLY")
-def test_an_index_that_is_not_complete_is_refused(second_database):
-    migrate("0002")
-    with connections["second"].cursor() as cursor:
-        cursor.execute(statement_of_operators())
-        cursor.execute(
-            "UPDATE pg_index SET indisvalid = FALSE WHERE indexrelid = to_regclass('txtasks_cause')"
-        )
-    with pytest.raises(CommandError, match="DROP INDEX txtasks_cause"):
-        migrate()
-    with connections["second"].cursor() as cursor:
-        cursor.execute("DROP INDEX txtasks_cause")
-    migrate()
-    assert definition_of("txtasks_cause")
-
-
-def columns_of_indexes():
-    with connections["second"].cursor() as cursor:
-        found = connections["second"].introspection.get_constraints(cursor, "txtasks_task")
-    return {
-        name: found[name]["columns"]
-        for name in ("txtasks_stopped", "txtasks_cause")
-        if name in found
-    }
-
-
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="the others have their own tests")
-def test_an_index_that_is_there_stays(second_database):
-    migrate("0002")
-    with connections["second"].cursor() as cursor:
-        cursor.execute("CREATE INDEX txtasks_cause ON txtasks_task (status, queue_name, cause)")
-    migrate()
-    assert columns_of_indexes()["txtasks_cause"] == ["status", "queue_name", "cause"]
-
-
-@pytest.mark.skipif(connection.vendor != "mysql", reason="others have partial indexes")
-@pytest.mark.parametrize(
-    "made", ["", "ADD INDEX txtasks_cause (status, queue_name)", "ADD INDEX x (status)"]
-)
-def test_an_operator_s_indexes_of_failed_rows_are_made_anew(second_database, made):
-    migrate()
-    expected = columns_of_indexes()
-    assert {columns[0] for columns in expected.values()} == {"failed_status"}
-    migrate("0002")
-    assert columns_of_indexes() == {"txtasks_stopped": ["status", "run_after"]}
-    if made:  # by an operator
-        with connections["second"].cursor() as cursor:
-            cursor.execute(f"ALTER TABLE txtasks_task {made}")
-    migrate()
-    assert columns_of_indexes() == expected
 
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="others have partial indexes")
@@ -188,7 +177,9 @@ def test_that_column_has_the_status_of_rows_that_failed_or_are_stopped(rows):
 
 @pytest.mark.skipif(connection.vendor != "mysql", reason="others read without the index")
 def test_without_the_index_the_error_says_what_to_do(second_database):
-    migrate("0002")
+    migrate()
+    with connections["second"].cursor() as cursor:
+        cursor.execute("ALTER TABLE txtasks_task DROP INDEX txtasks_cause")
     with pytest.raises(CommandError, match=r"run 'manage\.py migrate'"):
         call_command("txtasks_status", database="second", verbosity=0)
 
@@ -237,84 +228,3 @@ def test_the_tables_have_the_indexes_of_the_models_and_no_others(second_database
                 if one["index"] and not one["unique"] and not name.endswith("_like")  # Django's own
             }
     assert found == declared
-
-
-# -- databases that have followed development, before release 0.1.0 -----------------------------------
-
-FORMER = ["0001_initial", "0002_failure_and_recovery", "0025_code_versions", "0026_batch_opener"]
-COMMANDS = [["migrate", "txtasks"], ["migrate", "txtasks", "zero"], ["runworkers", "--batch"],
-            ["runcleaner", "--once"], ["txtasks_status"]]  # fmt: skip
-
-
-def applied():
-    return sorted(
-        name for app, name in MigrationRecorder(connections["second"]).applied_migrations()
-        if app == "txtasks"
-    )  # fmt: skip
-
-
-@pytest.fixture
-def former(old):
-    """Tables as the former migrations leave them, with rows, up to the last one or to one before it."""
-
-    def make(*, last):
-        old(HISTORY[-1])
-        recorder = MigrationRecorder(connections["second"])
-        for name in FORMER[1 : FORMER.index(last) + 1]:
-            recorder.record_applied("txtasks", name)
-        with connections["second"].schema_editor() as editor:
-            if last == "0025_code_versions":  # the next one makes the index
-                (index,) = (one for one in Batch._meta.indexes if one.name == checks.LAST_INDEX)
-                editor.remove_index(Batch, index)
-            if last == "0001_initial":
-                editor.delete_model(Batch)
-
-    return make
-
-
-def test_after_all_of_the_former_migrations_a_database_is_up_to_date(former):
-    former(last="0026_batch_opener")
-    migrate()
-    assert Task.objects.using("second").count() == 4
-    assert applied() == sorted({*FORMER, *HISTORY})
-    assert not checks.check_migrations(databases=["second"])
-    assert not checks.check_tables(databases=["second"])
-    call_command("migrate", "txtasks", database="second", prune=True, verbosity=0)
-    assert applied() == HISTORY
-
-
-def test_after_all_of_the_former_migrations_tables_can_be_taken_back(former):
-    former(last="0026_batch_opener")
-    migrate("zero")
-    assert not helpers.tables_of("second")
-    migrate()
-    assert len(helpers.tables_of("second")) == 16
-
-
-@pytest.mark.parametrize("last", ["0001_initial", "0025_code_versions"])
-def test_tables_of_a_development_version_are_refused_before_anything_changes(former, last):
-    former(last=last)
-    tables, names = helpers.tables_of("second"), applied()
-    (found,) = checks.check_tables(databases=["second"])
-    assert found.id == checks.UNRELEASED
-    assert checks.COMMIT_WITH_ALL_MIGRATIONS in found.hint
-    for command in COMMANDS:
-        with pytest.raises(CommandError, match="tables of a development version"):
-            call_command(*command, database="second")
-    assert (helpers.tables_of("second"), applied()) == (tables, names)
-    assert Task.objects.using("second").count() == 4
-
-
-@pytest.mark.once
-def test_a_migrate_of_its_own_process_is_refused_by_the_check(former, second_database, processes):
-    former(last="0025_code_versions")
-    started = processes.start("migrate", "--database=second", env=second_database)
-    assert started.wait(helpers.PATIENCE) == 1
-    assert checks.UNRELEASED in processes.log_of(started)
-
-
-def test_a_project_with_migrations_of_its_own_is_not_asked_for_ours(former, settings):
-    former(last="0025_code_versions")
-    settings.MIGRATION_MODULES = {"txtasks": "django_txtasks.migrations"}
-    assert not checks.check_tables(databases=["second"])
-    migrate()
