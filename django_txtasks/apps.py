@@ -24,6 +24,7 @@ class TxTasksConfig(AppConfig):
     def ready(self) -> None:
         from django_txtasks import (  # noqa: F401 -- register themselves; need models
             announcements,
+            assembly,
             bulk,
             checks,
             notices,
@@ -31,6 +32,7 @@ class TxTasksConfig(AppConfig):
         from django_txtasks.enqueueing.commit_hints import notify_on_commit
         from django_txtasks.lifecycle import batches
 
+        assembly.assemble()
         batches.tell_workers = notify_on_commit
         autodiscover_modules("tasks")
         post_migrate.connect(bring_schedules, sender=self)

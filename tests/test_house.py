@@ -10,7 +10,7 @@ pytestmark = pytest.mark.once
 KNOWN = house.modules(house.ROOT)
 HOUSE = rooms.House(house.ROOT)
 CORE = {place: module for module, place in HOUSE.rooms.items() if place.startswith("core/")}
-MOST_ARROWS = {"import": 135, "branch": 59, "name": 2, "hook": 1}
+MOST_ARROWS = {"import": 131, "branch": 51, "name": 2, "hook": 1}
 """Arrows from the core to what can be left out. These numbers go down, and never up."""
 MOST_CORE_LINES = 8828
 MOST_LINES_OF_A_FILE = {"core/rows/cleaning.py": 467}
@@ -19,7 +19,7 @@ MOST_LINES_OF_A_FILE = {"core/rows/cleaning.py": 467}
 
 def test_no_folder_has_too_many_modules():
     folders = house.widths(house.ROOT, KNOWN)
-    assert folders.pop(house.PACKAGE) <= 17
+    assert folders.pop(house.PACKAGE) <= 18
     assert [one for one, number in folders.items() if number > 26] == []
 
 

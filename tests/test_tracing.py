@@ -134,7 +134,7 @@ def test_a_tracer_learns_of_a_call_that_failed(tracer):
         transaction.atomic(),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr("django_txtasks.enqueueing.calls.new_id", lambda: row.pk)
+        patch.setattr("django_txtasks.enqueueing.calls.new_ids", lambda count: [row.pk])
         tasks.note.enqueue()
     assert tracer.calls[-1].error is raised.value
     assert tracer.calls[-1].handles == ()

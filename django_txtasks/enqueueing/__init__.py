@@ -7,23 +7,21 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from types import FrameType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks import signals, tracing
+from django_txtasks import signals
 from django_txtasks.database.errors import add_remedy
 from django_txtasks.database.server_kind import refuse_other_product
 from django_txtasks.database.transactions import repeated
 from django_txtasks.declarations.registry import hint_queue
-from django_txtasks.enqueueing import once
+from django_txtasks.enqueueing import parts
 from django_txtasks.enqueueing.calls import (
     BoundFunction,
     Call,
@@ -34,22 +32,21 @@ from django_txtasks.enqueueing.calls import (
     to_rows,
 )
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
-from django_txtasks.enqueueing.handed_over import refuse_what_it_cannot_keep
 from django_txtasks.enqueueing.handles import Enqueueable, TaskHandle
-from django_txtasks.enqueueing.once import OnceKey
-from django_txtasks.lifecycle import open_batches
+from django_txtasks.enqueueing.parts import Moment
 from django_txtasks.lifecycle.enqueueing import (
     Edge,
     NewTask,
+    RowDefaults,
     Times,
-    insert,
     insert_and_read,
     insert_as_made,
 )
-from django_txtasks.links import rows as links
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Write: TypeAlias = Callable[[BaseDatabaseWrapper, Sequence[RowDefaults], Iterable[NewTask]], T]
+"""Writes rows. It gets the defaults of all rows before the first row."""
 
 NEAR = timedelta(seconds=10)
 """Hints are sent for tasks that are due within this time; the worker sets a timer for the remaining time."""
@@ -72,7 +69,7 @@ def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs)
         NotATask, InvalidArguments, UnknownQueue, InvalidOption: before any SQL, so the caller's transaction stays
             usable.
     """
-    return _enqueue(function, args, kwargs, _insert_one)[0]
+    return _enqueue(function, args, kwargs, insert_as_made)[0]
 
 
 def enqueue_and_read(
@@ -82,7 +79,7 @@ def enqueue_and_read(
 
     The times are None if an earlier task has the same key of ``once``.
     """
-    return _enqueue(function, args, kwargs, insert_and_read)
+    return _enqueue(function, args, kwargs, _insert_and_read)
 
 
 def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
@@ -106,47 +103,11 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
     bound_functions: dict[int, tuple[Any, BoundFunction]] = {}
     # Read all calls before the first statement, because the iterable may itself use the database.
     wanted = [read_call(call, bound_functions) for call in calls]
-    aliases = sorted({bound.alias for _, bound in bound_functions.values()})
-    has_links = any(bound.subjects for _, bound in bound_functions.values())
     try:
-        if not tracing.tracers:
-            return _enqueue_all(wanted, aliases, has_links=has_links)
-        with tracing.enqueueing([_names(bound) for bound, _, _ in wanted]) as traced:
-            with_headers = _with_headers(wanted, traced.headers)
-            handles = _enqueue_all(with_headers, aliases, has_links=has_links)
-            traced.handles = [one for one in handles if one.is_new]
+        return _enqueue_all(wanted, insert_as_made, savepoint=True)[0]
     except (DatabaseError, SynchronousOnlyOperation) as error:
         add_remedy(error)
         raise
-    return handles
-
-
-def _enqueue_all(
-    wanted: Sequence[Call], aliases: Sequence[str], *, has_links: bool
-) -> list[TaskHandle]:
-    parts = {alias: [one for one in wanted if one[0].alias == alias] for alias in aliases}
-    if open_batches.is_any():
-        parts = {alias: _in_batch(alias, part) for alias, part in parts.items()}
-    for alias in parts:
-        refuse_other_product(alias)
-        warn_if_apart(alias)
-
-    def write() -> dict[str, list[TaskHandle]]:
-        with ExitStack() as stack:
-            for alias in parts:
-                stack.enter_context(transaction.atomic(using=alias))
-            handles = {alias: _insert_many(alias, part) for alias, part in parts.items()}
-            for alias, part in parts.items() if has_links else ():
-                _link_many(alias, part, handles[alias])
-            return handles
-
-    only = next(iter(parts)) if len(parts) == 1 else None
-    # No repeat with several databases: some may have committed before the error of another.
-    written = write() if only is None else repeated(only, write, after_lock_timeouts=False)
-    for alias, part in parts.items():
-        _tell(alias, written[alias], [bound for bound, _, _ in part])
-    in_order = {alias: iter(handles) for alias, handles in written.items()}
-    return [next(in_order[bound.alias]) for bound, _, _ in wanted]
 
 
 async def aenqueue_task(
@@ -166,177 +127,122 @@ async def aenqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
 
 
 def _enqueue(
-    function: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    write: Callable[[BaseDatabaseWrapper, NewTask], T],
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], write: Write[T]
 ) -> tuple[TaskHandle, T | None]:
     """Validate a call, write its row and send its hint after the commit; return the result of ``write``, too.
 
-    If an earlier task has the same key of ``once``, ``write`` is not called.
+    If another task takes its place, ``write`` is not called.
     """
     bound = of_call(bind(function), args, kwargs)
+    call = (bound, args, kwargs)
     try:
-        if not tracing.tracers:
-            return _enqueue_bound(bound, args, kwargs, write)
-        with tracing.enqueueing([_names(bound)]) as traced:
-            ((bound, *_),) = _with_headers([(bound, args, kwargs)], traced.headers)
-            handle, written = _enqueue_bound(bound, args, kwargs, write)
-            traced.handles = [handle] if handle.is_new else []
+        if bound.parts or parts.is_surrounded():
+            (handle,), results = _enqueue_all([call], write, savepoint=False)
+            return handle, results.get(bound.alias)
+        task = to_row(call)
+        refuse_other_product(bound.alias)
+        warn_if_apart(bound.alias)
+        result = write(connections[bound.alias], [bound.defaults], [task])
     except (DatabaseError, SynchronousOnlyOperation) as error:
         add_remedy(error)
         raise
-    return handle, written
-
-
-def _enqueue_bound(
-    bound: BoundFunction,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    write: Callable[[BaseDatabaseWrapper, NewTask], T],
-) -> tuple[TaskHandle, T | None]:
-    if open_batches.is_any():
-        ((bound, *_),) = _in_batch(bound.alias, [(bound, args, kwargs)])
-    task = to_row((bound, args, kwargs))
-    refuse_other_product(bound.alias)
-    warn_if_apart(bound.alias)
-    if bound.subjects:
-        write = partial(_write_with_links, write, bound)
-    if bound.once_key is not None:
-        return _enqueue_once(bound, bound.once_key, task, write)
-    written = write(connections[bound.alias], task)
     handle = _handle(bound, task)
     _tell(bound.alias, [handle], [bound])
-    return handle, written
+    return handle, result
 
 
-def _in_batch(alias: str, wanted: Sequence[Call]) -> list[Call]:
-    """Return these calls as members of the open batch, or unchanged if no batch is open.
+def _enqueue_all(
+    calls: Sequence[Call], write: Write[T], *, savepoint: bool
+) -> tuple[list[TaskHandle], dict[str, T]]:
+    """Write calls while each moment that is on surrounds them; see ``_write_all``."""
+    begun: list[tuple[Moment, Any]] = []
+    handles: list[TaskHandle] = []
+    failed: BaseException | None = None
+    try:
+        for moment in parts.parts().moments:
+            if moment.is_on():
+                calls, kept = moment.begin(calls)
+                begun.append((moment, kept))
+        handles, written = _write_all(calls, write, savepoint=savepoint)
+    except BaseException as error:
+        failed = error
+        raise
+    finally:
+        new = tuple(one for one in handles if one.is_new)
+        for moment, kept in reversed(begun):
+            moment.end(kept, new, failed)
+    return handles, written
 
-    Raises:
-        InvalidOption: the open batch is in another database, or a queue is handed over.
+
+def _write_all(
+    calls: Sequence[Call], write: Write[T], *, savepoint: bool
+) -> tuple[list[TaskHandle], dict[str, T]]:
+    """Write calls, in one transaction for each database unless it is one row alone.
+
+    Returns:
+        The handles, in the order of the calls, and the result of ``write`` for each database with a new row.
     """
-    batch = open_batches.batch_at(alias)
-    if batch is None:
-        return list(wanted)
-    changed = _changed(wanted, batch=batch.hex)
-    for bound, *_ in changed:
-        refuse_what_it_cannot_keep(bound)
-    return changed
+    by_alias = {alias: [one for one in calls if one[0].alias == alias] for alias in _aliases(calls)}
+    for alias in by_alias:
+        refuse_other_product(alias)
+        warn_if_apart(alias)
+
+    needs_atomic = savepoint or any(bound.parts for bound, _, _ in calls)
+
+    def write_each() -> dict[str, tuple[list[TaskHandle], T | None]]:
+        with ExitStack() as stack:
+            for alias in by_alias if needs_atomic else ():
+                stack.enter_context(transaction.atomic(using=alias, savepoint=savepoint))
+            return {alias: _write(alias, some, write) for alias, some in by_alias.items()}
+
+    only = next(iter(by_alias)) if len(by_alias) == 1 else None
+    # No repeat with several databases: some may have committed before the error of another.
+    done = write_each() if only is None else repeated(only, write_each, after_lock_timeouts=False)
+    for alias, some in by_alias.items():
+        _tell(alias, done[alias][0], [bound for bound, _, _ in some])
+    in_order = {alias: iter(handles) for alias, (handles, _) in done.items()}
+    results = {alias: result for alias, (_, result) in done.items() if result is not None}
+    return [next(in_order[bound.alias]) for bound, _, _ in calls], results
 
 
-def _changed(wanted: Sequence[Call], **changes: Any) -> list[Call]:
-    """Return these calls with changes in their row defaults."""
-    known: dict[int, BoundFunction] = {}
-    changed = []
-    for bound, args, kwargs in wanted:
-        if id(bound) not in known:
-            known[id(bound)] = bound._replace(defaults=bound.defaults._replace(**changes))
-        changed.append((known[id(bound)], args, kwargs))
-    return changed
+def _aliases(calls: Sequence[Call]) -> list[str]:
+    return sorted({bound.alias for bound, _, _ in calls})
 
 
-def _with_headers(wanted: Sequence[Call], headers: str | None) -> Sequence[Call]:
-    """Return these calls with the headers of tracers, beside those that a call has already."""
-    if headers is None:
-        return wanted
-    own = {bound.defaults.headers for bound, *_ in wanted} - {None}
-    if not own:
-        return _changed(wanted, headers=headers)
-    return [
-        one
-        for call in wanted
-        for one in _changed([call], headers=_joined(call[0].defaults.headers, headers))
-    ]
+def _write(alias: str, calls: Sequence[Call], write: Write[T]) -> tuple[list[TaskHandle], T | None]:
+    """Write the rows of calls of one database, and what their parts add to them."""
+    taking_part = dict.fromkeys(part for bound, _, _ in calls for part in bound.parts)
+    connection = connections[alias]
+    if not taking_part:  # rows are written while the next ones are made
+        handles: list[TaskHandle] = []
+        return handles, write(
+            connection, [one[0].defaults for one in calls], _noted(calls, handles)
+        )
+    made = list(zip([bound for bound, _, _ in calls], to_rows(calls), strict=True))
+    owners = {
+        task: owner for part in taking_part for task, owner in part.owners(alias, made).items()
+    }
+    new = [one for one in made if one[1].task_id not in owners]
+    result = None
+    if new:
+        result = write(connection, [bound.defaults for bound, _ in new], [task for _, task in new])
+        for part in taking_part:
+            part.written(alias, new)
+    return [_handle(bound, task, owners.get(task.task_id)) for bound, task in made], result
 
 
-def _joined(own: str | None, headers: str) -> str:
-    return headers if own is None else f"{own[:-1]},{headers[1:]}"
+def _noted(calls: Sequence[Call], handles: list[TaskHandle]) -> Iterator[NewTask]:
+    """Yield the rows of calls, and append their handles."""
+    for (bound, _, _), task in zip(calls, to_rows(calls), strict=True):
+        handles.append(_handle(bound, task))
+        yield task
 
 
-def _names(bound: BoundFunction) -> tuple[str, str]:
-    return bound.defaults.task_name, bound.defaults.queue_name
-
-
-def _enqueue_once(
-    bound: BoundFunction,
-    key: OnceKey,
-    task: NewTask,
-    write: Callable[[BaseDatabaseWrapper, NewTask], T],
-) -> tuple[TaskHandle, T | None]:
-    handle = _handle(bound, task)
-
-    def write_or_find() -> tuple[uuid.UUID, T | None]:
-        with transaction.atomic(using=bound.alias, savepoint=False):
-            winner = once.take(bound.alias, [(key, task.task_id)])[key.digest]
-            is_new = winner == task.task_id
-            return winner, write(connections[bound.alias], task) if is_new else None
-
-    winner, written = repeated(bound.alias, write_or_find, after_lock_timeouts=False)
-    if winner != task.task_id:
-        return replace(handle, id=winner, is_new=False), None
-    _tell(bound.alias, [handle], [bound])
-    return handle, written
-
-
-def _write_with_links(
-    write: Callable[[BaseDatabaseWrapper, NewTask], T],
-    bound: BoundFunction,
-    connection: BaseDatabaseWrapper,
-    task: NewTask,
-) -> T:
-    with transaction.atomic(using=bound.alias, savepoint=False):
-        written = write(connection, task)
-        links.add(bound.alias, [(task.task_id, subject) for subject in bound.subjects])
-    return written
-
-
-def _insert_one(connection: BaseDatabaseWrapper, task: NewTask) -> None:
-    insert(connection, [task])
-
-
-def _insert_many(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:
-    """Write these calls, and return their handles."""
-    if any(bound.once_key is not None for bound, _, _ in wanted):
-        return _insert_once(alias, wanted)
-    handles = []
-
-    def noted() -> Iterator[NewTask]:
-        for (bound, _, _), task in zip(wanted, to_rows(wanted), strict=True):
-            handles.append(_handle(bound, task))
-            yield task
-
-    insert_as_made(connections[alias], [bound.defaults for bound, _, _ in wanted], noted())
-    return handles
-
-
-def _link_many(alias: str, wanted: Sequence[Call], handles: Sequence[TaskHandle]) -> None:
-    """Write the links of these calls. A call whose key of ``once`` was taken gets no link."""
-    found = [
-        (handle.id, subject)
-        for (bound, _, _), handle in zip(wanted, handles, strict=True)
-        if bound.subjects and handle.is_new
-        for subject in bound.subjects
-    ]
-    links.add(alias, found)
-
-
-def _insert_once(alias: str, wanted: Sequence[Call]) -> list[TaskHandle]:
-    """Write the calls whose key of ``once`` is new, and return a handle for each call."""
-    made = list(zip([bound for bound, _, _ in wanted], to_rows(wanted), strict=True))
-    keys = [(bound.once_key, task.task_id) for bound, task in made if bound.once_key is not None]
-    taken = once.take(alias, keys)
-    handles, rows = [], []
-    for bound, task in made:
-        handle, key = _handle(bound, task), bound.once_key
-        if key is not None and taken[key.digest] != task.task_id:
-            handle = replace(handle, id=taken[key.digest], is_new=False)
-        else:
-            rows.append(task)
-        handles.append(handle)
-    if rows:
-        insert(connections[alias], rows)
-    return handles
+def _insert_and_read(
+    connection: BaseDatabaseWrapper, _: Sequence[RowDefaults], tasks: Iterable[NewTask]
+) -> Times:
+    (task,) = tasks
+    return insert_and_read(connection, task)
 
 
 def _tell(
@@ -359,10 +265,12 @@ def _tell(
             )
 
 
-def _handle(bound: BoundFunction, task: NewTask) -> TaskHandle:
-    return TaskHandle(
-        task.task_id, bound.defaults.task_name, bound.defaults.queue_name, bound.alias
-    )
+def _handle(bound: BoundFunction, task: NewTask, owner: uuid.UUID | None = None) -> TaskHandle:
+    """Return the handle of a new task, or of the task that is there in its place."""
+    name, queue = bound.defaults.task_name, bound.defaults.queue_name
+    if owner is not None:
+        return TaskHandle(owner, name, queue, bound.alias, is_new=False)
+    return TaskHandle(task.task_id, name, queue, bound.alias)
 
 
 def is_near(run_after: datetime | timedelta | Edge) -> bool:

@@ -28,8 +28,9 @@ from django_txtasks.declarations.values import (
     moment_of,
     subjects_of,
 )
-from django_txtasks.enqueueing.handed_over import refuse_what_it_cannot_keep
+from django_txtasks.enqueueing import parts
 from django_txtasks.enqueueing.once import OnceKey
+from django_txtasks.enqueueing.parts import CallPart
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidDeclaration,
@@ -68,6 +69,7 @@ class BoundFunction(NamedTuple):
         is_external: the code of the task is in another system.
         task_id: the id of one call, if something has it already; None: a new one.
         subjects: the business objects that the tasks are about.
+        parts: what features add to the calls.
     """
 
     alias: str
@@ -83,6 +85,7 @@ class BoundFunction(NamedTuple):
     is_external: bool = False
     task_id: uuid.UUID | None = None
     subjects: tuple[Subject, ...] = ()
+    parts: tuple[CallPart, ...] = ()
 
 
 Call: TypeAlias = tuple[BoundFunction, Sequence[Any], Mapping[str, Any]]
@@ -120,7 +123,7 @@ def bind(function: Any) -> BoundFunction:
     bound = getattr(function, "_bound", None)
     if isinstance(bound, BoundFunction):  # a TaskFunction that was enqueued before
         check_queue(bound.defaults.queue_name)
-        refuse_what_it_cannot_keep(bound)
+        parts.check(bound)
         return bound
     if (base := getattr(function, "without_subject", None)) is not None:
         function._bound = _with_subjects(bind(base), function.options["subject"])
@@ -133,7 +136,7 @@ def bind(function: Any) -> BoundFunction:
     bound = _bound(declaration, function.options)
     if getattr(function, "is_external", False):
         bound = bound._replace(is_external=True)
-    refuse_what_it_cannot_keep(bound)
+    parts.check(bound)
     if hasattr(function, "_bound"):
         function._bound = bound
     return bound
@@ -180,7 +183,11 @@ def _bound(declaration: Declaration, options: UsingOptions) -> BoundFunction:
         once_for or ONCE_FOR,
         {},
     )
-    return _with_subjects(bound, said["subject"]) if "subject" in said else bound
+    return _with_subjects(bound, said["subject"]) if "subject" in said else _with_parts(bound)
+
+
+def _with_parts(bound: BoundFunction) -> BoundFunction:
+    return bound._replace(parts=parts.of_function(bound))
 
 
 def _with_subjects(bound: BoundFunction, subject: Any) -> BoundFunction:
@@ -188,7 +195,18 @@ def _with_subjects(bound: BoundFunction, subject: Any) -> BoundFunction:
     name = bound.declaration.name
     where = f"{name} has subject="
     found = [subject_of(one, bound.alias, where) for one in subjects_of(name, "subject", subject)]
-    return bound._replace(subjects=tuple(dict.fromkeys(found)), known=None)
+    return _with_parts(bound._replace(subjects=tuple(dict.fromkeys(found)), known=None))
+
+
+def changed(calls: Sequence[Call], **changes: Any) -> list[Call]:
+    """Return these calls with changes in their row defaults."""
+    known: dict[int, BoundFunction] = {}
+    found = []
+    for bound, args, kwargs in calls:
+        if id(bound) not in known:
+            known[id(bound)] = bound._replace(defaults=bound.defaults._replace(**changes))
+        found.append((known[id(bound)], args, kwargs))
+    return found
 
 
 def _hooks(declaration: Declaration, said: Mapping[str, Any]) -> str:

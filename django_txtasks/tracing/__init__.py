@@ -7,8 +7,8 @@ An app of ``contrib`` adds its tracer when Django starts. Without a tracer, ``tr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -91,19 +91,28 @@ def add_tracer(tracer: Tracer) -> None:
     tracers[:] = [*(one for one in tracers if one.name != tracer.name), tracer]
 
 
-@contextmanager
-def enqueueing(tasks: Sequence[tuple[str, str]]) -> Iterator[Enqueueing]:
-    """Let the tracers surround a call that enqueues these tasks. Use it only if there are tracers."""
-    call = Enqueueing(tasks)
-    with ExitStack() as stack:
-        call.headers = _text(
-            {one.name: stack.enter_context(_Guarded(one, "enqueueing", call)) for one in tracers}
-        )
-        try:
-            yield call
-        except BaseException as error:
-            call.error = error
-            raise
+class TracedCall:
+    """The tracers around one call that enqueues tasks.
+
+    Args:
+        tasks: task name and queue name of each task.
+
+    Attributes:
+        headers: JSON text for the column ``headers``; None = no tracer sends anything along.
+    """
+
+    def __init__(self, tasks: Sequence[tuple[str, str]]) -> None:
+        self._call = Enqueueing(tasks)
+        with ExitStack() as stack:
+            managers = {one.name: _Guarded(one, "enqueueing", self._call) for one in tracers}
+            found = {name: stack.enter_context(one) for name, one in managers.items()}
+            self._stack = stack.pop_all()
+        self.headers = self._call.headers = _text(found)
+
+    def end(self, handles: Sequence[Any], error: BaseException | None) -> None:
+        """Note what the call has written, or its error, and leave the tracers."""
+        self._call.handles, self._call.error = handles, error
+        self._stack.close()
 
 
 class TracedRun:
