@@ -22,6 +22,7 @@ from django_txtasks.contrib.verify.account import judge, second_starts
 from django_txtasks.contrib.verify.crew import Kill
 from django_txtasks.contrib.verify.evidence import End, Evidence, Row
 from django_txtasks.contrib.verify.journal import Promises, Runs, Start
+from django_txtasks.contrib.verify.keys import Keys
 from django_txtasks.contrib.verify.plan import Kind
 from django_txtasks.contrib.verify.project import Scene
 from django_txtasks.contrib.verify.proxy import Proxy
@@ -767,3 +768,18 @@ def test_a_storm_that_is_stopped_leaves_nothing_behind(databases, processes):
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM
     assert name not in databases()
+
+
+def test_a_tick_needs_no_task_while_one_after_the_other_has_waited_for_long():
+    """No task waits for ten seconds, but at each moment there is one that waits."""
+    evidence = calm()
+    evidence.next_tick = 113
+    evidence.tick_begun = {tick: tick + 6.0 for tick in range(100, 109)}
+    keys = Keys(evidence)
+    assert (keys.passed_ticks, "tick-108" in keys.ticks, "tick-109" in keys.ticks) == (
+        4,
+        True,
+        False,
+    )
+    evidence.tick_begun = {tick: tick + 0.9 for tick in range(100, 109)}
+    assert Keys(evidence).passed_ticks == 0

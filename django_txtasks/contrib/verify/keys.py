@@ -48,16 +48,16 @@ class Keys:
 def _ticks(evidence: Evidence) -> tuple[set[str], int]:
     """Return the keys of ticks that must have a task, and the number of ticks that need none.
 
-    A schedule passes ticks on purpose while the task of the previous tick has waited for longer than
-    ON_TIME.
+    A schedule passes ticks on purpose if, for longer than ON_TIME, the task of its previous tick has waited at each
+    moment.
     """
-    wanted, passed, waited_until = set(), 0, 0.0
+    wanted, passed, since, until = set(), 0, 0.0, 0.0
     next_tick = evidence.next_tick
     for tick in range(evidence.promises.first_tick or next_tick, next_tick, TICK_SECONDS):
         begun = evidence.tick_begun.get(tick)
         if begun is not None:
-            waited_until = begun if begun - tick > ON_TIME.total_seconds() else 0.0
-        elif tick < waited_until:
+            since, until = since if tick < until else tick, begun
+        elif tick < until and until - since > ON_TIME.total_seconds():
             passed += 1
             continue
         wanted.add(key_of_tick(tick))
