@@ -174,10 +174,19 @@ def test_a_session_that_lacks_letters_is_found(rows):
 
 
 @on_mysql
-def test_a_mode_that_changes_the_language_is_found(rows):
-    with sessions_with(init_command="SET SESSION sql_mode = 'ORACLE'"):
+@pytest.mark.parametrize("mode", ["ORACLE", "EMPTY_STRING_IS_NULL"])
+def test_a_mode_that_stops_workers_is_found(rows, mode):
+    with sessions_with(init_command=f"SET SESSION sql_mode = '{mode}'"):
         (message,) = warnings()
-    assert "sql_mode ORACLE" in message
+    assert f"sql_mode {mode}, which" in message
+
+
+@on_mysql
+@pytest.mark.parametrize("guard", ["sql_safe_updates = 1", "max_join_size = 1000"])
+def test_a_guard_that_refuses_statements_is_found(rows, guard):
+    with sessions_with(init_command=f"SET SESSION {guard}"):
+        (message,) = warnings()
+    assert "refuse statements of cleaners and pages" in message
 
 
 @on_mysql

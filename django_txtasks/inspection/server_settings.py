@@ -28,6 +28,12 @@ OTHER_TEXTS = """
      ORDER BY table_name, column_name
 """
 
+BAD_MODES = {
+    "ORACLE": "changes the language: workers cannot claim tasks",
+    "EMPTY_STRING_IS_NULL": "stores no empty text: no worker can register",
+}
+"""The values of MariaDB's ``sql_mode`` that stop workers, with the reason."""
+
 
 def findings(alias: str) -> list[Finding]:
     """Return what the server of a database decides otherwise than tasks need it.
@@ -59,11 +65,21 @@ def _of_mysql(alias: str) -> Iterator[Finding]:
             f"has sessions of the character set {' and '.join(map(str, others))}: other letters are lost.",
             "Set 'charset': 'utf8mb4' in OPTIONS of this entry of DATABASES.",
         )
-    if "ORACLE" in str(fetch_value(alias, "SELECT @@sql_mode")):
+    modes = str(fetch_value(alias, "SELECT @@sql_mode"))
+    for mode, effect in BAD_MODES.items():
+        if mode in modes:
+            yield Finding(
+                "mode",
+                f"has sessions in the sql_mode {mode}, which {effect}.",
+                f"Remove {mode} from sql_mode, for the server or in OPTIONS of this entry of DATABASES.",
+            )
+    if fetch_value(alias, "SELECT @@sql_safe_updates OR NOT @@sql_big_selects"):
         yield Finding(
-            "mode",
-            "has sessions in the sql_mode ORACLE, which changes the language: workers cannot claim tasks.",
-            "Remove ORACLE from sql_mode, for the server or in OPTIONS of this entry of DATABASES.",
+            "guards",
+            "has sessions with sql_safe_updates, or without sql_big_selects, which a max_join_size turns off: they "
+            "refuse statements of cleaners and pages.",
+            "Turn sql_safe_updates off and sql_big_selects on, for the server or in OPTIONS of this entry of "
+            "DATABASES.",
         )
     if tables := fetch_column(alias, OTHER_ENGINES, tables=_own_tables()):
         yield Finding(

@@ -48,8 +48,8 @@ class Keys:
 def _ticks(evidence: Evidence) -> tuple[set[str], int]:
     """Return the keys of ticks that must have a task, and the number of ticks that need none.
 
-    A schedule passes ticks on purpose if, for longer than ON_TIME, the task of its previous tick has waited at each
-    moment.
+    A schedule passes ticks on purpose if the task of its previous tick has waited at each moment of a time that is
+    longer than ON_TIME.
     """
     wanted, passed, since, until = set(), 0, 0.0, 0.0
     next_tick = evidence.next_tick
