@@ -76,7 +76,7 @@ def _of_mysql(alias: str) -> Iterator[Finding]:
     if fetch_value(alias, "SELECT @@sql_safe_updates OR NOT @@sql_big_selects"):
         yield Finding(
             "guards",
-            "has sessions with sql_safe_updates, or without sql_big_selects, which a max_join_size turns off: they "
+            "has sessions with sql_safe_updates, or without sql_big_selects, such as by a max_join_size. They "
             "refuse statements of cleaners and pages.",
             "Turn sql_safe_updates off and sql_big_selects on, for the server or in OPTIONS of this entry of "
             "DATABASES.",
