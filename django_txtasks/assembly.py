@@ -1,8 +1,7 @@
 """The features of the package, and the parts that each adds to the core.
 
-The core imports no feature. It calls the parts that features add, each at its seam: see ``enqueueing.parts``. A
-feature is named here by the dotted names of its modules, and not imported, so that a process loads no feature
-before the first call that may need parts.
+The core imports no feature. It calls the parts that features add, each at its seam: see ``core.ground.seams``. A
+feature is named here by the dotted names of its modules, and not imported.
 
 The order of the features is the order of their parts: tracers come first, because they surround all others.
 """
@@ -11,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django_txtasks.enqueueing import parts
+from django_txtasks.core.ground.seams import OF_CALLS, OF_CLEANER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,27 +19,35 @@ class Feature:
 
     Attributes:
         calls: the module whose ``PARTS`` take part in enqueueings; empty: none.
+        cleaner: the module whose ``steps`` take part in the passes of cleaners; empty: none.
     """
 
     name: str
     calls: str = ""
+    cleaner: str = ""
 
 
-_PLACE = "django_txtasks.features"
+def _feature(name: str, *sides: str) -> Feature:
+    return Feature(
+        name=name, **{side: f"django_txtasks.features.{name}.of_{side}" for side in sides}
+    )
+
+
 FEATURES = (
-    Feature(name="traces", calls=f"{_PLACE}.traces.of_calls"),
-    Feature(name="batches", calls=f"{_PLACE}.batches.of_calls"),
-    Feature(name="hand_over", calls=f"{_PLACE}.hand_over.of_calls"),
-    Feature(name="once", calls=f"{_PLACE}.once.of_calls"),
-    Feature(name="links", calls=f"{_PLACE}.links.of_calls"),
+    _feature("traces", "calls"),
+    _feature("batches", "calls", "cleaner"),
+    _feature("hand_over", "calls"),
+    _feature("once", "calls", "cleaner"),
+    _feature("links", "calls"),
+    _feature("schedules", "cleaner"),
+    _feature("stacks", "cleaner"),
+    _feature("lanes", "cleaner"),
+    _feature("steps", "cleaner"),
+    _feature("figures", "cleaner"),
 )
 
 
 def assemble() -> None:
     """Tell the core which features there are. Called once, when Django starts."""
-    parts.modules[:] = [one.calls for one in FEATURES if one.calls]
-
-
-def import_parts() -> None:
-    """Import the parts of all features, so that the processes that are forked later share their modules."""
-    parts.parts()
+    OF_CALLS.use([one.calls for one in FEATURES if one.calls])
+    OF_CLEANER.use([one.cleaner for one in FEATURES if one.cleaner])

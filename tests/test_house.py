@@ -9,10 +9,14 @@ import rooms
 pytestmark = pytest.mark.once
 KNOWN = house.modules(house.ROOT)
 HOUSE = rooms.House(house.ROOT)
-CORE = {place: module for module, place in HOUSE.rooms.items() if place.startswith("core/")}
-MOST_ARROWS = {"import": 131, "branch": 51, "name": 2, "hook": 1}
+CORE = {
+    place: module
+    for module, place in HOUSE.rooms.items()
+    if place.startswith("core/") and place != "core/__init__.py"
+}
+MOST_ARROWS = {"import": 122, "branch": 49, "name": 2, "hook": 1}
 """Arrows from the core to what can be left out. These numbers go down, and never up."""
-MOST_CORE_LINES = 8828
+MOST_CORE_LINES = 8789
 MOST_LINES_OF_A_FILE = {"core/rows/cleaning.py": 467}
 """The files of the core over 450 lines of code."""
 

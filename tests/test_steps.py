@@ -1,6 +1,7 @@
 """Durable steps: effects and value of a step are committed together, and the next attempt goes on behind it."""
 
 import threading
+import time
 import uuid
 from datetime import timedelta
 
@@ -224,10 +225,11 @@ def test_steps_of_tasks_that_are_not_kept_are_purged_in_time(txtasks, monkeypatc
 
 
 def test_a_pass_looks_at_some_tasks_and_the_next_one_goes_on(monkeypatch):
-    from django_txtasks.cleaner import Cleaner, upkeep
+    from django_txtasks.cleaner.parts import StepContext
+    from django_txtasks.features.steps import of_cleaner
 
     monkeypatch.setattr("django_txtasks.steps.rows.TASKS_PER_LOOK", 2)
-    monkeypatch.setattr(upkeep, "LOOKS_AT_STEPS", 1)
+    monkeypatch.setattr(of_cleaner, "LOOKS_WITHOUT_CHANGE", 1)
     for n in range(5):
         tasks.two_steps.using(max_attempts=1).enqueue(f"dead {n}")
     run_due_tasks(reraise=False)
@@ -238,13 +240,16 @@ def test_a_pass_looks_at_some_tasks_and_the_next_one_goes_on(monkeypatch):
         attempt=1,
         done_at="2020-01-01T00:00Z",
     )
-    cleaner = Cleaner(get_config())
+    context = StepContext(
+        config=get_config(), alias="default", notify=None, emit=print, clock=time.monotonic
+    )
+    ((_, forget_steps),) = of_cleaner.steps(context)
     left = []
     for _ in range(3):
-        list(cleaner.upkeep.forget_steps())
+        list(forget_steps())
         left.append(Step.objects.count())
     assert left == [6, 6, 5]
-    list(cleaner.upkeep.forget_steps())  # from the first one on again
+    list(forget_steps())  # from the first one on again
     assert Step.objects.count() == 5
 
 

@@ -5,7 +5,8 @@
 * ``rescue``: recovery of the claims of lost workers
 * ``ticker``, ``clock_changes``: tasks of schedules
 * ``passes``: a pass over all tasks, in small pieces
-* ``upkeep``, ``renotifier``, ``old_rows``, ``removal``, ``schedule_reports``: the steps of a pass
+* ``upkeep``, ``renotifier``, ``old_rows``, ``removal``: the steps of a pass
+* ``parts``: the steps that features add to it, such as ``schedule_reports``
 * ``record``: the cleaner's own row
 """
 

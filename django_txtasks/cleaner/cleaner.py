@@ -8,19 +8,19 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
 from django_txtasks.cleaner.failure_detector import FailureDetector, LastWills
-from django_txtasks.cleaner.figures import Figures
 from django_txtasks.cleaner.old_rows import OldRows
+from django_txtasks.cleaner.parts import Place, StepContext, steps_of_features
 from django_txtasks.cleaner.passes import Passes, Step
 from django_txtasks.cleaner.record import Liveness, Record
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.cleaner.rescue import Rescue
-from django_txtasks.cleaner.schedule_reports import ScheduleReports
 from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.cleaner.upkeep import Upkeep
 from django_txtasks.conf import Config
@@ -74,14 +74,14 @@ class Cleaner:
         self.clock, self.liveness = clock, liveness
         self.workers = FailureDetector(config, alias, wills, clock)
         self.rescue = Rescue(config, alias, notify=notify, emit=self._emit, clock=clock)
-        self.upkeep = Upkeep(config, alias, notify=notify, emit=self._emit, clock=clock)
+        context = StepContext(config, alias, notify, self._emit, clock)
+        self.upkeep = Upkeep(context)
         self.old_rows = OldRows(config, alias, emit=self._emit, skip=self.rescue.skip, clock=clock)
-        self.reports = ScheduleReports(alias, emit=self._emit, clock=clock)
         self.ticker = Ticker(config, alias, notify=notify, emit=self._emit, clock=clock)
         self.record = Record(config, alias, clock, self._say_unwritten, liveness)
         since_another = self.record.since_pass_of_another
         self.passes = Passes(
-            alias, config, _steps(self), since_another, emit=self._emit, clock=clock
+            alias, config, _steps(self, context), since_another, emit=self._emit, clock=clock
         )
         self.outage = Outage(alias, lambda: f"Cleaner of {alias!r}", self._emit)
 
@@ -202,21 +202,17 @@ def _is_open(alias: str) -> bool:
     return connections[alias].connection is not None
 
 
-def _steps(cleaner: Cleaner) -> tuple[Step, ...]:
+def _steps(cleaner: Cleaner, context: StepContext) -> list[Step]:
     """Return the steps of a pass, the most urgent first."""
-    figures = Figures(cleaner.config, cleaner.alias, emit=cleaner._emit, clock=cleaner.clock)
-    return (
-        cleaner.rescue.recover_without_row,
-        cleaner.upkeep.end_batches,
-        cleaner.upkeep.renotify,
-        cleaner.upkeep.tell_of_long_claims,
-        cleaner.upkeep.tell_of_undeclared_names,
-        cleaner.reports.tell_of_unready,
-        cleaner.reports.tell_of_differences,
-        cleaner.upkeep.forget,
-        cleaner.upkeep.forget_keys,
-        cleaner.upkeep.forget_steps,
-        cleaner.upkeep.sweep,
-        cleaner.old_rows.remove,
-        figures.add_up,  # if the database ends its session, no other step is left out
-    )
+    upkeep = cleaner.upkeep
+    steps = [
+        (Place.URGENT, cleaner.rescue.recover_without_row),
+        (Place.SOON, upkeep.renotify),
+        (Place.SOON, upkeep.tell_of_long_claims),
+        (Place.SOON, upkeep.tell_of_undeclared_names),
+        (Place.LATE, upkeep.forget),
+        (Place.LAST, upkeep.sweep),
+        (Place.LAST, cleaner.old_rows.remove),
+        *steps_of_features(context),
+    ]
+    return [step for _, step in sorted(steps, key=itemgetter(0))]

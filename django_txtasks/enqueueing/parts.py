@@ -10,17 +10,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib import import_module
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django_txtasks.core.ground.seams import OF_CALLS
 
 if TYPE_CHECKING:
     from django_txtasks.enqueueing.calls import BoundFunction, Call
     from django_txtasks.enqueueing.handles import TaskHandle
     from django_txtasks.lifecycle.enqueueing import NewTask
 
-modules: list[str] = []
-"""Dotted names of the modules with ``PARTS``, in the order of their calls; set by ``assembly``."""
 _IS_ON = methodcaller("is_on")
 
 
@@ -89,7 +88,7 @@ class Parts(NamedTuple):
 @cache
 def parts() -> Parts:
     """Import the modules, and return their parts."""
-    found = [one for name in modules for one in import_module(name).PARTS]
+    found = [one for module in OF_CALLS.modules for one in module.PARTS]
     of_calls = [one for one in found if isinstance(one, CallPart)]
     return Parts(
         tuple(one for one in found if isinstance(one, Moment)),

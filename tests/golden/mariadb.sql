@@ -330,16 +330,22 @@ SELECT id
     AND seen_at < UTC_TIMESTAMP(6) - INTERVAL ROUND(%(age)s * 1000000) MICROSECOND;
 
 DELETE
-    FROM txtasks_stackrequest
-    WHERE asked_at < UTC_TIMESTAMP(6) - INTERVAL ROUND(%(age)s * 1000000) MICROSECOND;
-
-DELETE
     FROM txtasks_endedworker
     WHERE ended_at < UTC_TIMESTAMP(6) - INTERVAL ROUND(%(age)s * 1000000) MICROSECOND;
 
 DELETE
     FROM `txtasks_cleaner`
     WHERE `txtasks_cleaner`.`seen_at` < (UTC_TIMESTAMP(6) - INTERVAL %s MICROSECOND);
+
+SELECT `key`
+    FROM txtasks_once FORCE INDEX (txtasks_once_until)
+    WHERE until < UTC_TIMESTAMP(6)
+    ORDER BY until
+    LIMIT %(limit)s FOR UPDATE SKIP LOCKED;
+
+DELETE
+    FROM txtasks_stackrequest
+    WHERE asked_at < UTC_TIMESTAMP(6) - INTERVAL ROUND(%(age)s * 1000000) MICROSECOND;
 
 SELECT name, tokens, TIMESTAMPDIFF(MICROSECOND, served_at, UTC_TIMESTAMP(6)) / 1000000
     FROM txtasks_lane
@@ -353,12 +359,6 @@ SELECT name, tokens, TIMESTAMPDIFF(MICROSECOND, served_at, UTC_TIMESTAMP(6)) / 1
     AND served_at < UTC_TIMESTAMP(6) - INTERVAL ROUND(%(age)s * 1000000) MICROSECOND
     ORDER BY name
     LIMIT %(limit)s;
-
-SELECT `key`
-    FROM txtasks_once FORCE INDEX (txtasks_once_until)
-    WHERE until < UTC_TIMESTAMP(6)
-    ORDER BY until
-    LIMIT %(limit)s FOR UPDATE SKIP LOCKED;
 
 SELECT task_id
     FROM (SELECT DISTINCT task_id

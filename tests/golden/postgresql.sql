@@ -399,16 +399,25 @@ SELECT id
     AND seen_at < statement_timestamp() - make_interval(secs => $1);
 
 DELETE
-    FROM txtasks_stackrequest
-    WHERE asked_at < statement_timestamp() - make_interval(secs => $1);
-
-DELETE
     FROM txtasks_endedworker
     WHERE ended_at < statement_timestamp() - make_interval(secs => $1);
 
 DELETE
     FROM "txtasks_cleaner"
     WHERE "txtasks_cleaner"."seen_at" < (STATEMENT_TIMESTAMP() - %s);
+
+DELETE
+    FROM txtasks_once
+    WHERE key IN (
+    SELECT key
+    FROM txtasks_once
+    WHERE until < statement_timestamp()
+    ORDER BY until
+    LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED );
+
+DELETE
+    FROM txtasks_stackrequest
+    WHERE asked_at < statement_timestamp() - make_interval(secs => $1);
 
 SELECT name, tokens, EXTRACT(EPOCH
     FROM statement_timestamp()) - EXTRACT(EPOCH
@@ -424,15 +433,6 @@ SELECT name, tokens, EXTRACT(EPOCH
     AND served_at < statement_timestamp() - make_interval(secs => $2)
     ORDER BY name
     LIMIT $3;
-
-DELETE
-    FROM txtasks_once
-    WHERE key IN (
-    SELECT key
-    FROM txtasks_once
-    WHERE until < statement_timestamp()
-    ORDER BY until
-    LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED );
 
 SELECT task_id
     FROM (SELECT DISTINCT task_id

@@ -328,16 +328,25 @@ SELECT id
     AND seen_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', -%(age)s || ' seconds');
 
 DELETE
-    FROM txtasks_stackrequest
-    WHERE asked_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', -%(age)s || ' seconds');
-
-DELETE
     FROM txtasks_endedworker
     WHERE ended_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', -%(age)s || ' seconds');
 
 DELETE
     FROM "txtasks_cleaner"
     WHERE "txtasks_cleaner"."seen_at" < (django_format_dtdelta('-', STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW'), %s));
+
+DELETE
+    FROM txtasks_once
+    WHERE key IN (
+    SELECT key
+    FROM txtasks_once INDEXED BY txtasks_once_until
+    WHERE until < strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')
+    ORDER BY until
+    LIMIT %(limit)s );
+
+DELETE
+    FROM txtasks_stackrequest
+    WHERE asked_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', -%(age)s || ' seconds');
 
 SELECT name, tokens, (julianday('now') - julianday(served_at)) * 86400.0
     FROM txtasks_lane
@@ -351,15 +360,6 @@ SELECT name, tokens, (julianday('now') - julianday(served_at)) * 86400.0
     AND served_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', -%(age)s || ' seconds')
     ORDER BY name
     LIMIT %(limit)s;
-
-DELETE
-    FROM txtasks_once
-    WHERE key IN (
-    SELECT key
-    FROM txtasks_once INDEXED BY txtasks_once_until
-    WHERE until < strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')
-    ORDER BY until
-    LIMIT %(limit)s );
 
 SELECT task_id
     FROM (SELECT DISTINCT task_id

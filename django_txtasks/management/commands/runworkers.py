@@ -14,8 +14,9 @@ from django.core.management.base import CommandError
 from django.db import Error, connections
 from django.utils.autoreload import get_child_arguments
 
-from django_txtasks import assembly, bulk, checks, hints, signals
+from django_txtasks import bulk, checks, hints, signals
 from django_txtasks.conf import Config, get_config
+from django_txtasks.core.ground import seams
 from django_txtasks.database import sessions
 from django_txtasks.declarations import registry
 from django_txtasks.lifecycle import names
@@ -279,7 +280,7 @@ def _refuse_contradictions(
 
 def _import_for_children(config: Config, aliases: Sequence[str], parts: Split) -> None:
     """Import the modules that each child would import for its first task, so that the children share them."""
-    assembly.import_parts()
+    seams.import_all()
     hints.import_modules(config, aliases)
     parts.import_modules()
     for alias in aliases:

@@ -1,0 +1,63 @@
+"""Steps that features add to a cleaner's pass.
+
+A feature names its module in ``assembly.FEATURES``. The module has a function ``steps``, which gets a
+``StepContext`` and returns pairs of a ``Place`` and a step. Steps of one place follow the order of features.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_txtasks.cleaner.passes import Step
+from django_txtasks.core.ground.seams import OF_CLEANER
+from django_txtasks.database.transactions import own_transaction
+
+if TYPE_CHECKING:
+    from django_txtasks.cleaner.renotifier import Notify
+    from django_txtasks.conf import Config
+
+
+class Place(enum.IntEnum):
+    """The place of a step in a pass. A step that fails stops no other step, except at the end of the session."""
+
+    URGENT = 1
+    """Tasks wait for the step."""
+    SOON = 2
+    """Hints and reports."""
+    LATE = 3
+    """Removal of rows that nothing needs."""
+    LAST = 4
+    """Steps that may take long."""
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """The cleaner, as its steps see it.
+
+    Attributes:
+        notify: sends hints for (id, queue) pairs; None = hints are off.
+        emit: emits a signal with its facts.
+        clock: monotonic seconds.
+    """
+
+    config: Config
+    alias: str
+    notify: Notify | None
+    emit: Callable[..., None]
+    clock: Callable[[], float]
+
+    def transaction(self) -> Any:
+        """Return a transaction for one bounded piece of work."""
+        return own_transaction(self.alias, limit=self.config.lease / 2, in_order=True)
+
+    def interval_from_now(self) -> float:
+        """Return the time, by ``clock``, at which a step that has begun now should end."""
+        return self.clock() + self.config.clean_interval.total_seconds()
+
+
+def steps_of_features(context: StepContext) -> Iterable[tuple[Place, Step]]:
+    """Import the modules, and return their steps."""
+    return [one for module in OF_CLEANER.modules for one in module.steps(context)]

@@ -1,0 +1,1 @@
+"""The core enqueues, claims, runs, finishes, retries, compensates, recovers and prunes. It imports no feature."""

@@ -1,0 +1,1 @@
+"""Small modules that import no other room of the core."""

@@ -1,0 +1,40 @@
+"""The places at which features add parts to the core.
+
+``assembly`` names the modules with the parts. They are imported at the first use of their seam, so a web process
+that enqueues nothing loads none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from importlib import import_module
+from types import ModuleType
+
+
+class Seam:
+    """The modules of features at one place of the core."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+
+    def use(self, names: Iterable[str]) -> None:
+        """Take these modules, by their dotted names. Call it before the first use of the seam."""
+        self._names = list(names)
+
+    @cached_property
+    def modules(self) -> list[ModuleType]:
+        """The modules, imported, in the order of the features."""
+        return [import_module(name) for name in self._names]
+
+
+OF_CALLS = Seam()
+"""See ``enqueueing.parts``."""
+OF_CLEANER = Seam()
+"""See ``cleaner.parts``."""
+
+
+def import_all() -> None:
+    """Import the modules of all seams, so that the processes that are forked later share them."""
+    for seam in (OF_CALLS, OF_CLEANER):
+        _ = seam.modules

@@ -1,0 +1,15 @@
+"""The figures of workers are added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django_txtasks.cleaner.figures import Figures
+from django_txtasks.cleaner.parts import Place, StepContext
+from django_txtasks.cleaner.passes import Step
+
+
+def steps(context: StepContext) -> Iterable[tuple[Place, Step]]:
+    """Return the step that adds up. If the database ends its session, no other step is left out."""
+    figures = Figures(context.config, context.alias, emit=context.emit, clock=context.clock)
+    return [(Place.LAST, figures.add_up)]

@@ -1,0 +1,1 @@
+"""Stacks of running tasks."""
