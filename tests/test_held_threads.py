@@ -1,15 +1,20 @@
 """Tasks on an event loop that hold all its shared threads while others wait for one: what people read about it."""
 
+import threading
+
 import helpers
 import pytest
 from probe import on_loop
 from probe.models import Run
+from test_async_tasks import on_a_loop, told
 from test_deaths import ann, page, printed  # noqa: F401 (a fixture)
 from test_sessions_of_slots import on_postgres
 
-from django_txtasks import enqueue_many
+from django_txtasks import enqueue_many, signals
 from django_txtasks.metrics import exposition, kept
 from django_txtasks.models import FinishedTask, Outcome
+from django_txtasks.progress import HELD_FROM, ProgressNotes, checked
+from django_txtasks.worker.loop.held_threads import WaitNotes, Waits
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("rows", "quick")]
 HOLDS, WAITS = "probe.on_loop.hold_thread", "probe.on_loop.ask_with_semaphore"
@@ -95,3 +100,67 @@ def test_who_holds_the_threads_and_who_waits_is_read_everywhere(processes, ann):
     assert outcomes(HOLDS) == [Outcome.CANCELLED] * 2
     helpers.wait_until(lambda: outcomes(EXTRA) == [Outcome.SUCCEEDED] * 2, what="the others")
     helpers.wait_until(lambda: HOLDS not in printed("txtasks_status")[0], what="the end")
+
+
+def test_sync_code_that_waits_for_async_tasks_gets_an_extra_thread(processes):
+    """No thread stays with an attempt, but each is in a call that ends only after others."""
+    supervisor = processes.start("runworkers", "--threads=2", "--async-tasks=200")
+    holders = [(on_loop.hold_by_sync_code, (f"holds {number}",)) for number in range(2)]
+    askers = [(on_loop.ask_with_semaphore, (f"asks {number}", 2)) for number in range(4)]
+    enqueue_many([*holders, *askers])
+    helpers.wait_until(
+        lambda: FinishedTask.objects.count() == 6, what=lambda: processes.log_of(supervisor)
+    )
+
+
+@pytest.fixture
+def no_thread_left(monkeypatch):
+    """Return a function that lets the system refuse threads whose names begin so; an empty name ends this."""
+    refused, start = [], threading.Thread.start
+
+    def start_if_there_is_one(self):
+        if refused and self.name.startswith(refused[0]):
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    def refuse(name):
+        refused[:] = [name] if name else []
+
+    monkeypatch.setattr(threading.Thread, "start", start_if_there_is_one)
+    return refuse
+
+
+def test_a_shared_thread_that_could_not_start_is_started_later(no_thread_left):
+    no_thread_left("txtasks-shared")
+    with on_a_loop() as worker:
+        handles = [on_loop.nap_and_note.enqueue(f"{number}") for number in range(4)]
+        helpers.wait_until(lambda: worker.slots._shared.waiting == 4)
+        no_thread_left("")
+        helpers.wait_until(lambda: all(helpers.finished(one.id) for one in handles))
+
+
+def test_an_extra_thread_that_cannot_start_ends_nothing(no_thread_left):
+    refused = told(signals.extra_thread_refused)
+    no_thread_left("txtasks-extra")
+    with on_a_loop() as worker:
+        holders = [on_loop.hold_by_sync_code.enqueue(f"holds {number}") for number in range(2)]
+        waiting = on_loop.nap_and_note.enqueue("waits")
+        helpers.wait_until(lambda: refused)
+        assert "can't start new thread" in refused[0]["error"]
+        assert not worker.slots._shared.extras
+        no_thread_left("")
+        on_loop._asking.add("the test")  # what the holders wait for
+        helpers.wait_until(lambda: all(helpers.finished(one.id) for one in [*holders, waiting]))
+    on_loop._asking.clear()
+    on_loop._holding.clear()
+
+
+def test_long_names_of_functions_leave_room_for_those_that_wait():
+    notes = ProgressNotes()
+    names = [f"shop.{'long_name_of_an_app.' * 5}{number}" for number in range(2)]
+    waits = Waits(["shop.tasks.waits"] * 3, names, threads=2, pinned=2, seconds=9.0, held=9.0)
+    WaitNotes(notes).tell(waits, 100.0)
+    (progress,) = notes.take().values()
+    holding, _, waiting = checked(1.0, 3, progress.note).note.partition(HELD_FROM)
+    assert holding.startswith(names[0][:60]) and holding.endswith("…")
+    assert waiting == "shop.tasks.waits (3)"

@@ -49,9 +49,9 @@ def soon(monkeypatch, txtasks):
 
 
 def test_a_worker_without_a_supervisor_runs_them_one_at_a_time_with_nothing_beside(soon):
-    """It always has other work, and stops claiming it after its patience."""
-    enqueue_many([(tasks.beside, (f"other{n}",)) for n in range(40)])
+    """They are the first rows, and there is always other work, which it stops claiming after its patience."""
     last("last1", "last2", "last3")
+    enqueue_many([(tasks.beside, (f"other{n}",)) for n in range(40)])
     with helpers.working(threads=4):
         helpers.wait_until(lambda: len(most_beside()) == 3)
         others = Run.objects.filter(key__startswith="other").count()
@@ -81,12 +81,13 @@ def test_a_lane_without_a_rule_does_not_keep_others_waiting(soon):
         helpers.wait_until(lambda: helpers.finished(rows[-1].id))
 
 
-def test_a_command_that_ends_when_nothing_is_due_runs_them(soon):
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_command_that_ends_when_nothing_is_due_runs_them(soon, others):
     last("last1", "last2")
-    tasks.beside.enqueue("other")
+    enqueue_many([(tasks.beside, (f"other{n}",)) for n in range(others)])
     call_command("runworkers", "--batch", verbosity=0)
     assert most_beside() == {"last1": 1, "last2": 1}
-    assert FinishedTask.objects.count() == 3
+    assert FinishedTask.objects.count() == 2 + others
 
 
 def test_a_command_that_ends_when_nothing_is_due_waits_for_no_full_lane(processes, txtasks):

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import uuid
 
 import helpers
 import pytest
@@ -11,7 +12,9 @@ from test_async_tasks import on_a_loop, told
 
 from django_txtasks import enqueue_many, signals
 from django_txtasks.models import EndedWorker, FinishedTask, Status
+from django_txtasks.signals.logs import current
 from django_txtasks.worker.loop import left_calls
+from django_txtasks.worker.loop.default_executor import DefaultExecutor
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 HOWS = ("to_thread", "insensitive", "executor")
@@ -78,3 +81,31 @@ def test_hung_calls_cost_their_process_and_no_other_task(processes):
         "(probe.on_loop._hang) in threads, made by ended attempts of probe.on_loop.hang_in_thr"
         in said
     )
+
+
+def test_look_ups_that_name_servers_do_not_answer_cost_no_process():
+    """They end by themselves, and another process would have the same name servers."""
+    executor, door = DefaultExecutor(), threading.Event()
+    left = left_calls.LeftCalls(executor, patience=4.0)
+    facts = {"task": "shop.tasks.fetch", "queue": "default", "task_id": uuid.uuid4(), "attempt": 1}
+    token = current.set(facts)
+    calls = [executor.lookups.submit(door.wait) for _ in range(executor.lookups.size)]
+    current.reset(token)
+    helpers.wait_until(lambda: len(executor.lookups.running) == len(calls))
+    try:
+        for now, stuck in ((1.0, 0), (200.0, 0), (302.0, len(calls))):
+            left.look(lambda *attempt: False, now)
+            assert len(left.stuck) == stuck
+    finally:
+        door.set()
+        executor.shutdown()
+
+
+def test_calls_that_end_in_the_patience_cut_no_other_task_short(processes, txtasks):
+    """The calls are slow and do not hang."""
+    txtasks(grace=4)
+    supervisor = start(processes)
+    helpers.wait_until(lambda: workers(on_loops=True))
+    beside = on_loop.nap_and_note.enqueue("beside", 14.0)
+    enqueue_many([(on_loop.slow_in_thread, (f"slow {number}", 7.0)) for number in range(MANY)])
+    assert done(beside).crashes == 0, processes.log_of(supervisor)

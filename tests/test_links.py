@@ -125,6 +125,7 @@ def test_the_loser_of_once_has_no_link(order):
     assert [one.is_new for one in handles] == [False, True]
     assert ids_of(order) == [first.id]
     assert ids_of(other) == [handles[1].id]
+    assert Link.objects.count() == 2
 
 
 @pytest.mark.parametrize("function", [tasks.tidy, tasks.tidy_oldest])

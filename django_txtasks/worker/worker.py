@@ -171,10 +171,11 @@ class Worker:
         )
         self._listening = Listening(inbox)
         self._recycle, self._has_told = "", False  # reason for a new process; of the stop
+        self._alias = subscription.alias
 
     def session_news(self) -> bytes:
         """Return what a supervisor hears every second of the database sessions of this process."""
-        is_short = self.liveness.lacks_session or self._sessions.are_short or are_long()
+        is_short = self.liveness.lacks_session or self._sessions.are_short or are_long(self._alias)
         return news(is_short=is_short, answers=self.liveness.is_answered())
 
     def run(self) -> Exit:

@@ -388,6 +388,12 @@ def _hang(hold):
 
 
 @task(idempotent=True, timeout=1, max_attempts=1)
+async def slow_in_thread(key, seconds):
+    """Leave a call that ends by itself."""
+    await asyncio.to_thread(time.sleep, seconds)
+
+
+@task(idempotent=True, timeout=1, max_attempts=1)
 async def hang_in_thread(key, how="to_thread"):
     """Wait in a thread of the default executor, for longer than the attempt and any test."""
     entered.add(key)
@@ -463,6 +469,21 @@ async def hold_thread(key, how="iterator"):
 async def hold_extra_thread(key):
     """Do what ``hold_thread`` does, by a function that has not kept a thread before."""
     await hold_thread.function(key)
+
+
+@task(idempotent=True)
+async def hold_by_sync_code(key):
+    """Wait for that semaphore in async code that sync code calls, in a shared thread."""
+    await sync_to_async(async_to_sync(_wait_for_semaphore))(key)
+    await ran(key)
+
+
+async def _wait_for_semaphore(key):
+    _holding.add(key)
+    while not _asking:
+        await asyncio.sleep(0.01)
+    async with _semaphore():
+        return
 
 
 @task(idempotent=True)

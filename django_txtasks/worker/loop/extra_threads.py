@@ -13,13 +13,15 @@ from django.db import connections
 from django_txtasks import signals
 from django_txtasks.database.errors import text_of
 from django_txtasks.signals.queue import close_connections
-from django_txtasks.worker.loop.held_threads import Waits
+from django_txtasks.worker.loop.held_threads import LONG_SECONDS, Waits
 from django_txtasks.worker.loop.shared_threads import SharedThreads, note_all_cursors
 from django_txtasks.worker.running.connections import before_attempt
 from django_txtasks.worker.running.slot_threads import close_old_connections
 
 HELD_SECONDS = 1.0
-"""Seconds for which all threads are held before one extra thread more starts."""
+"""Seconds for which all threads are held before one extra thread more starts, if a thread stays with one attempt.
+Otherwise slow calls may be the only reason, and it is ``LONG_SECONDS``.
+"""
 MOST_THREADS = 4
 """Maximum number of extra threads; also at most one for each shared thread."""
 AGAIN_SECONDS = 60.0
@@ -49,7 +51,8 @@ class ExtraThreads:
             now: the time, by ``time.monotonic()``.
         """
         extras = self._shared.extras
-        if waits.held < HELD_SECONDS or len(extras) >= self._most or now < self._next_at:
+        patience = HELD_SECONDS if waits.pinned else LONG_SECONDS
+        if waits.held < patience or len(extras) >= self._most or now < self._next_at:
             return
         self._next_at = now + AGAIN_SECONDS  # until it has a session
         takes_all = self._first in extras
@@ -58,7 +61,11 @@ class ExtraThreads:
         if not takes_all:
             self._first = thread
         extras.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no thread left
+            extras.discard(thread)
+            signals.extra_thread_refused.emit(database=self._alias, error=text_of(error))
 
     def _run(self, moved_at: float, takes_all: bool) -> None:
         try:

@@ -9,7 +9,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from django_txtasks import signals
-from django_txtasks.progress import HELD_FROM, THREADS, Progress, ProgressNotes
+from django_txtasks.progress import (
+    HELD_FROM,
+    MOST_NOTE_CHARACTERS,
+    THREADS,
+    Progress,
+    ProgressNotes,
+)
 
 LONG_SECONDS = 5.0
 """Seconds that a call waits for a thread before the log has a warning."""
@@ -30,7 +36,7 @@ class Waits(NamedTuple):
         threads: number of threads.
         pinned: number of these that stay with one attempt.
         seconds: length of the longest wait.
-        held: seconds in which calls wait, a thread is pinned, and no thread has changed its attempt.
+        held: seconds in which calls wait, and no thread has changed its attempt.
     """
 
     waiting: list[str]
@@ -58,7 +64,7 @@ class WaitNotes:
         self._log(waits, now)
         if waits.held >= LONG_SECONDS:
             seconds = waits.seconds // ROUND_SECONDS * ROUND_SECONDS
-            names = f"{_names(waits.holding)}{HELD_FROM}{_names(waits.waiting)}"
+            names = f"{_short(waits.holding)}{HELD_FROM}{_short(waits.waiting)}"
             self._notes.note(self._key, Progress(seconds, len(waits.waiting), names))
         elif self._notes.has(self._key):
             self._notes.forget(self._key)
@@ -81,3 +87,9 @@ def _names(functions: Iterable[str]) -> str:
     counts = Counter(functions)
     shown = [f"{name} ({number})" for name, number in counts.most_common(MOST_NAMES)]
     return ", ".join([*shown, "…"] if len(counts) > MOST_NAMES else shown)
+
+
+def _short(functions: Iterable[str]) -> str:
+    """Return the names so short that a note has room for two such texts."""
+    names, most = _names(functions), (MOST_NOTE_CHARACTERS - len(HELD_FROM)) // 2
+    return names if len(names) <= most else f"{names[: most - 1]}…"

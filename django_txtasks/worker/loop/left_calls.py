@@ -18,6 +18,10 @@ from django_txtasks.worker.loop.default_executor import DefaultExecutor, Running
 
 SHARE_STUCK = 0.5
 """Share of a pool's threads from which stuck calls are a reason for a new process."""
+LOOKUP_SECONDS = 300.0
+"""Shortest time after which a look-up of a host name is stuck. If name servers do not answer, the look-up ends by
+itself, with several servers and search domains after minutes. A new process would have the same name servers.
+"""
 _told: set[str] = set()
 
 
@@ -32,7 +36,7 @@ class LeftCalls:
     """
 
     def __init__(self, executor: DefaultExecutor, patience: float) -> None:
-        self._pools, self._patience = executor.pools, patience
+        self._pools, self._lookups, self._patience = executor.pools, executor.lookups, patience
         self.stuck: list[RunningCall] = []
 
     @property
@@ -55,7 +59,10 @@ class LeftCalls:
                     one.left_at = now
                 else:  # for a second at least
                     _tell(one)
-            stuck = [one for one in left if now >= (one.left_at or now) + self._patience]
+            patience = (
+                max(self._patience, LOOKUP_SECONDS) if pool is self._lookups else self._patience
+            )
+            stuck = [one for one in left if now >= (one.left_at or now) + patience]
             if len(stuck) >= SHARE_STUCK * pool.size:
                 self.stuck += stuck
 

@@ -54,9 +54,8 @@ class SharedThreads:
         self._threads: list[threading.Thread] = []
         self._free: set[threading.Thread] = set()
         self._ready: deque[AttemptExecutor] = deque()  # their next call waits for a thread
-        self._work: queue.SimpleQueue[bool] = (
-            queue.SimpleQueue()
-        )  # True for each of them, False = the end
+        # True for each of them, False = the end
+        self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def for_attempt(self, attempt: Attempt) -> AttemptExecutor:
         """Return the executor of an attempt."""
@@ -67,10 +66,21 @@ class SharedThreads:
         executor.since = time.monotonic()
         self._ready.append(executor)
         self._work.put(True)
-        if len(self._threads) < self.size and len(self._ready) > len(self._free):
-            self._start()
+        self.start_missing()
         if self.extras:
             self.has_more.set()
+
+    def start_missing(self) -> None:
+        """Start a thread if a call needs one. If the system has no thread left, call this again later."""
+        if len(self._threads) >= self.size or len(self._ready) <= len(self._free):
+            return
+        with self._starting:
+            if len(self._threads) < self.size:
+                name = f"txtasks-shared-{len(self._threads) + 1}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                with contextlib.suppress(RuntimeError):  # no thread is left
+                    thread.start()
+                    self._threads.append(thread)
 
     def note_free(self) -> None:
         """Count the calling thread as free. Otherwise a call that follows at once would start another thread."""
@@ -113,7 +123,6 @@ class SharedThreads:
         """Return the calls that wait for a thread, and the attempts that have the threads."""
         waiting = self._waiting()
         since = waiting[0].since if waiting else now
-        held = now - max(since, self.moved_at, self._extra_moved_at) if self.pinned else 0.0
         threads = {one.ident for one in [*self._threads, *self.extras.copy()]}
         return Waits(
             [one.function for one in waiting],
@@ -121,7 +130,7 @@ class SharedThreads:
             self.size + len(self.extras),
             len(self.pinned),
             now - since,
-            held,
+            now - max(since, self.moved_at, self._extra_moved_at),
         )
 
     def close(self) -> None:
@@ -136,14 +145,6 @@ class SharedThreads:
 
     def _waiting(self) -> list[AttemptExecutor]:
         return [one for one in self._ready.copy() if one.is_waiting]
-
-    def _start(self) -> None:
-        with self._starting:
-            if len(self._threads) < self.size:
-                name = f"txtasks-shared-{len(self._threads) + 1}"
-                thread = threading.Thread(target=self._run, name=name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
 
     def _take_token(self) -> bool:
         """Return True if a call waits, which this thread may now take from the others."""

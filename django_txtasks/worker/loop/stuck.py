@@ -52,7 +52,7 @@ class StuckLoop(StuckTasks):
         """Return True if the other tasks have had their time to end, or cannot end."""
         if self._watch.is_stuck:
             return True
-        if self._calls and time.monotonic() >= self.next_look:
+        if self._watch.stuck_calls and time.monotonic() >= self.next_look:
             return True
         return bool(stuck) and (self._watch.is_blocked or super().is_too_long(stuck))
 

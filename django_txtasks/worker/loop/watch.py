@@ -59,6 +59,7 @@ class LoopWatch:
         if now < self.looked_at + LOOK_SECONDS:
             return
         self.looked_at = now
+        self._shared.start_missing()
         waits = self._shared.waits(now)
         self._extra_threads.look(waits, now)
         self._wait_notes.tell(waits, now)

@@ -96,7 +96,8 @@ class ProcessScaler:
         now = time.monotonic()
         own = [one for one in children if one.assignment == self._worker and not one.has_ended]
         self._shortage.hear(news, now)
-        short = [one for one in children if self._shortage.has(one, now)]
+        # A process that ends may wait for a session until its end.
+        short = [one for one in children if self._shortage.has(one, now) and not one.is_retiring]
         look = self._read()
         if self._must_end_one(now, own, short):
             self._end_one(own, short)

@@ -57,7 +57,7 @@ def tell_long_waits() -> None:
             signals.session_awaited.emit(**wait.facts, database=wait.alias, seconds=seconds)
 
 
-def are_long() -> bool:
-    """Return True if a thread has waited for its session for LONG_SECONDS."""
+def are_long(alias: str) -> bool:
+    """Return True if a thread has waited for its session in this database for LONG_SECONDS."""
     before = time.monotonic() - LONG_SECONDS
-    return any(wait.since <= before for wait in list(_waiting.values()))
+    return any(wait.alias == alias and wait.since <= before for wait in list(_waiting.values()))
