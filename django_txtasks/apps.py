@@ -13,6 +13,10 @@ from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
+from django_txtasks import assembly
+
+assembly.assemble()  # before any app's ready(), which may enqueue
+
 
 class TxTasksConfig(AppConfig):
     """The app ``django_txtasks``, label ``txtasks``."""
@@ -24,7 +28,6 @@ class TxTasksConfig(AppConfig):
     def ready(self) -> None:
         from django_txtasks import (  # noqa: F401 -- register themselves; need models
             announcements,
-            assembly,
             bulk,
             checks,
             notices,
@@ -32,7 +35,6 @@ class TxTasksConfig(AppConfig):
         from django_txtasks.enqueueing.commit_hints import notify_on_commit
         from django_txtasks.lifecycle import batches
 
-        assembly.assemble()
         batches.tell_workers = notify_on_commit
         autodiscover_modules("tasks")
         post_migrate.connect(bring_schedules, sender=self)

@@ -396,7 +396,7 @@ def _missing_former_migrations(alias: str) -> list[str]:
     """
     from django.db.migrations.recorder import MigrationRecorder  # imported only if needed
 
-    own = [one for one in apps.get_app_configs() if one.name.startswith("django_txtasks")]
+    own = [one for one in apps.get_app_configs() if f"{one.name}.".startswith("django_txtasks.")]
     with contextlib.suppress(DatabaseError):  # it may not be read
         applied = MigrationRecorder(connections[alias]).applied_migrations()
         begun = [

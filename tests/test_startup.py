@@ -18,6 +18,17 @@ import settings
 for app in ("django_txtasks.contrib.people", "approvals"):
     settings.INSTALLED_APPS.remove(app)
 """
+EARLY = """
+from django.apps import AppConfig
+
+class Early(AppConfig):
+    name = "early"
+
+    def ready(self):
+        from django_txtasks.enqueueing import parts
+
+        assert not parts.is_surrounded()
+"""
 WITHOUT_THE_APP = f"""{WITHOUT_PEOPLE}
 for app in ("django_txtasks", "orders"):
     settings.INSTALLED_APPS.remove(app)
@@ -103,6 +114,22 @@ def test_setup_imports_no_code_of_workers_cleaners_and_single_pages():
     }
     assert "django_txtasks.admin.schedules" in modules
     assert not early
+
+
+def test_an_app_before_this_one_may_enqueue_in_its_ready(tmp_path):
+    """What features add to an enqueueing is there before Django starts the first app."""
+    (tmp_path / "early.py").write_text(EARLY)
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import settings; settings.INSTALLED_APPS = ['early.Early', *settings.INSTALLED_APPS]\n"
+        "import django; django.setup()"
+    )
+    modules = imported_by(code)
+    assert "early" in modules
+    assert {
+        "django_txtasks.features.once.of_calls",
+        "django_txtasks.features.links.of_calls",
+    } <= modules
 
 
 def test_without_a_broker_a_worker_never_imports_pika():
