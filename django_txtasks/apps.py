@@ -24,6 +24,7 @@ class TxTasksConfig(AppConfig):
     name = "django_txtasks"
     label = "txtasks"
     verbose_name = _("Tasks")
+    first_migration = "django_txtasks.migrations.0001_tables"
 
     def ready(self) -> None:
         from django_txtasks import (  # noqa: F401 -- register themselves; need models

@@ -15,7 +15,6 @@ from django.conf import global_settings, settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, router
 from django.db.models import Model
-from django.utils.module_loading import module_has_submodule
 
 from django_txtasks import migrations
 from django_txtasks.conf import Config, get_config
@@ -396,11 +395,12 @@ def _missing_former_migrations(alias: str) -> list[str]:
     """
     from django.db.migrations.recorder import MigrationRecorder  # imported only if needed
 
-    own = [one for one in apps.get_app_configs() if f"{one.name}.".startswith("django_txtasks.")]
     with contextlib.suppress(DatabaseError):  # it may not be read
         applied = MigrationRecorder(connections[alias]).applied_migrations()
         begun = [
-            one for one in map(_former_migrations, own) if any(name in applied for name in one)
+            one
+            for one in map(_former_migrations, apps.get_app_configs())
+            if any(name in applied for name in one)
         ]
         return [name for former in begun for label, name in former if (label, name) not in applied]
     return []
@@ -408,13 +408,10 @@ def _missing_former_migrations(alias: str) -> list[str]:
 
 def _former_migrations(app: AppConfig) -> Sequence[tuple[str, str]]:
     """Return what an app's first migration replaces; nothing if the project has migrations of its own."""
-    path = f"{app.name}.migrations"
-    if app.label in settings.MIGRATION_MODULES or not module_has_submodule(
-        app.module, "migrations"
-    ):
+    first: str | None = getattr(app, "first_migration", None)
+    if first is None or app.label in settings.MIGRATION_MODULES:
         return []
-    first = min(module.name for module in pkgutil.iter_modules(import_module(path).__path__))
-    replaced: Sequence[tuple[str, str]] = import_module(f"{path}.{first}").Migration.replaces
+    replaced: Sequence[tuple[str, str]] = import_module(first).Migration.replaces
     return replaced
 
 

@@ -12,6 +12,7 @@ class PeopleConfig(AppConfig):
     name = "django_txtasks.contrib.people"
     label = "txtasks_people"
     verbose_name = _("Questions")
+    first_migration = "django_txtasks.contrib.people.migrations.0001_questions"
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
