@@ -1003,7 +1003,7 @@ MUTANTS = [
            "test_last_chances.py::test_a_worker_without_a_supervisor_runs_them_one_at_a_time_with_nothing_beside"),
     Mutant("a command that ends runs last chances first", "worker/worker.py",
            {"self.last_chances.are_all or not self.last_chances.is_idle": "self.last_chances.are_all"},
-           "test_last_chances.py::test_a_command_that_ends_when_nothing_is_due_runs_them"),
+           "test_last_chances.py::test_a_command_that_ends_when_nothing_is_due_waits_for_one_whose_row_is_locked"),
     Mutant("last chances: a busy lane keeps its next place for one", "worker/turns.py",
            {"reserved = self.last_chances.reserved_lanes()": "reserved = set()"},
            "test_last_chances.py::test_a_busy_lane_keeps_its_next_place_for_a_last_chance_but_not_for_ever"),

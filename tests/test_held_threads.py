@@ -117,25 +117,31 @@ def test_sync_code_that_waits_for_async_tasks_gets_an_extra_thread(processes):
 @pytest.fixture
 def no_thread_left(monkeypatch):
     """Return a function that lets the system refuse threads whose names begin so; an empty name ends this."""
-    refused, start = [], threading.Thread.start
+    refused, tries, start = [], [], threading.Thread.start
 
     def start_if_there_is_one(self):
         if refused and self.name.startswith(refused[0]):
+            tries.append(self.name)
             raise RuntimeError("can't start new thread")
         start(self)
 
     def refuse(name):
         refused[:] = [name] if name else []
+        return tries
 
     monkeypatch.setattr(threading.Thread, "start", start_if_there_is_one)
     return refuse
 
 
 def test_a_shared_thread_that_could_not_start_is_started_later(no_thread_left):
-    no_thread_left("txtasks-shared")
+    tries = no_thread_left("txtasks-shared")
     with on_a_loop() as worker:
         handles = [on_loop.nap_and_note.enqueue(f"{number}") for number in range(4)]
         helpers.wait_until(lambda: worker.slots._shared.waiting == 4)
+        seen = len(tries)
+        helpers.wait_until(
+            lambda: len(tries) > seen + 1, what="tries although no further call comes"
+        )
         no_thread_left("")
         helpers.wait_until(lambda: all(helpers.finished(one.id) for one in handles))
 

@@ -1,6 +1,7 @@
 """Last chances after a crash, where no supervisor starts a process for them, and the look for them."""
 
 import itertools
+import threading
 import time
 import uuid
 from datetime import timedelta
@@ -8,7 +9,7 @@ from datetime import timedelta
 import helpers
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 from probe import tasks
 from probe.models import Run
@@ -88,6 +89,27 @@ def test_a_command_that_ends_when_nothing_is_due_runs_them(soon, others):
     call_command("runworkers", "--batch", verbosity=0)
     assert most_beside() == {"last1": 1, "last2": 1}
     assert FinishedTask.objects.count() == 2 + others
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="it has no locks of rows")
+def test_a_command_that_ends_when_nothing_is_due_waits_for_one_whose_row_is_locked(soon):
+    (row,) = last("last1")
+    locked, let_go = threading.Event(), threading.Event()
+
+    def hold():
+        with transaction.atomic():
+            list(Task.objects.select_for_update().filter(pk=row.id))
+            locked.set()
+            let_go.wait(helpers.PATIENCE)
+        connection.close()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert locked.wait(helpers.PATIENCE)
+    threading.Timer(1.5, let_go.set).start()
+    call_command("runworkers", "--batch", verbosity=0)
+    thread.join()
+    assert most_beside() == {"last1": 1}
 
 
 def test_a_command_that_ends_when_nothing_is_due_waits_for_no_full_lane(processes, txtasks):
