@@ -16,7 +16,7 @@ CORE = {
 }
 MOST_ARROWS = {"import": 122, "branch": 49, "name": 2, "hook": 1}
 """Arrows from the core to what can be left out. These numbers go down, and never up."""
-MOST_CORE_LINES = 8789
+MOST_CORE_LINES = 8795
 MOST_LINES_OF_A_FILE = {"core/rows/cleaning.py": 467}
 """The files of the core over 450 lines of code."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import FrameType
 from typing import Any, ParamSpec, TypeAlias, TypeVar
@@ -182,7 +182,7 @@ def _write_all(
     Returns:
         The handles, in the order of the calls, and the result of ``write`` for each database with a new row.
     """
-    by_alias = {alias: [one for one in calls if one[0].alias == alias] for alias in _aliases(calls)}
+    by_alias = _by_alias(calls)
     for alias in by_alias:
         refuse_other_product(alias)
         warn_if_apart(alias)
@@ -205,13 +205,18 @@ def _write_all(
     return [next(in_order[bound.alias]) for bound, _, _ in calls], results
 
 
-def _aliases(calls: Sequence[Call]) -> list[str]:
-    return sorted({bound.alias for bound, _, _ in calls})
+def _by_alias(calls: Sequence[Call]) -> dict[str, list[Call]]:
+    """Return the calls of each database, the databases in the order of their aliases."""
+    found: dict[str, list[Call]] = {}
+    for call in calls:
+        found.setdefault(call[0].alias, []).append(call)
+    return dict(sorted(found.items())) if len(found) > 1 else found
 
 
 def _write(alias: str, calls: Sequence[Call], write: Write[T]) -> tuple[list[TaskHandle], T | None]:
     """Write the rows of calls of one database, and what their parts add to them."""
-    taking_part = dict.fromkeys(part for bound, _, _ in calls for part in bound.parts)
+    of_functions = dict.fromkeys([one[0].parts for one in calls])
+    taking_part = dict.fromkeys(part for some in of_functions for part in some)
     connection = connections[alias]
     if not taking_part:  # rows are written while the next ones are made
         handles: list[TaskHandle] = []
@@ -228,7 +233,11 @@ def _write(alias: str, calls: Sequence[Call], write: Write[T]) -> tuple[list[Tas
         result = write(connection, [bound.defaults for bound, _ in new], [task for _, task in new])
         for part in taking_part:
             part.written(alias, new)
-    return [_handle(bound, task, owners.get(task.task_id)) for bound, task in made], result
+    handles = [_handle(bound, task) for bound, task in made]
+    return [
+        replace(one, id=owners[one.id], is_new=False) if one.id in owners else one
+        for one in handles
+    ], result
 
 
 def _noted(calls: Sequence[Call], handles: list[TaskHandle]) -> Iterator[NewTask]:
@@ -265,12 +274,10 @@ def _tell(
             )
 
 
-def _handle(bound: BoundFunction, task: NewTask, owner: uuid.UUID | None = None) -> TaskHandle:
-    """Return the handle of a new task, or of the task that is there in its place."""
-    name, queue = bound.defaults.task_name, bound.defaults.queue_name
-    if owner is not None:
-        return TaskHandle(owner, name, queue, bound.alias, is_new=False)
-    return TaskHandle(task.task_id, name, queue, bound.alias)
+def _handle(bound: BoundFunction, task: NewTask) -> TaskHandle:
+    return TaskHandle(
+        task.task_id, bound.defaults.task_name, bound.defaults.queue_name, bound.alias
+    )
 
 
 def is_near(run_after: datetime | timedelta | Edge) -> bool:
