@@ -33,21 +33,25 @@ GROUND = ("database", "signals", "exceptions", "models")
 """Core below ``core/``, with public paths. Readers of a claim take it as given."""
 CORE = ("core", *GROUND)
 FEATURES = {
-    *(
-        "lane",
-        "batch",
-        "step",
-        "many",
-        "unique",
-        "once",
-        "stack",
-        "trace",
-        "tracing",
-        "figure",
-        "tally",
-        "progress",
-    ),
-    *("tick", "misfit", "notice", "announcement", "bulk", "subject", "handed"),
+    "lane",
+    "batch",
+    "step",
+    "many",
+    "unique",
+    "once",
+    "stack",
+    "trace",
+    "tracing",
+    "figure",
+    "tally",
+    "progress",
+    "tick",
+    "misfit",
+    "notice",
+    "announcement",
+    "bulk",
+    "subject",
+    "handed",
 }
 """Words of names that belong to one feature, and to no other thing of the core."""
 PLANNER = "core/working/schedule.py"
