@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django_txtasks.core.ground.seams import OF_CALLS, OF_CLEANER
+from django_txtasks.core.ground.seams import OF_CALLS, OF_CLEANER, OF_ERRORS, OF_WORKER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +20,15 @@ class Feature:
     Attributes:
         calls: the module whose ``PARTS`` take part in enqueueings; empty: none.
         cleaner: the module whose ``steps`` take part in the passes of cleaners; empty: none.
+        worker: the module whose ``parts`` take part in the work of workers; empty: none.
+        errors: the module whose ``PARTS`` see the errors of attempts; empty: none.
     """
 
     name: str
     calls: str = ""
     cleaner: str = ""
+    worker: str = ""
+    errors: str = ""
 
 
 def _feature(name: str, *sides: str) -> Feature:
@@ -34,20 +38,34 @@ def _feature(name: str, *sides: str) -> Feature:
 
 
 FEATURES = (
-    _feature("traces", "calls"),
-    _feature("batches", "calls", "cleaner"),
+    _feature("traces", "calls", "worker"),
+    _feature("log_lines", "worker", "errors"),
+    _feature("batches", "calls", "cleaner", "worker"),
     _feature("hand_over", "calls"),
     _feature("once", "calls", "cleaner"),
     _feature("links", "calls"),
     _feature("schedules", "cleaner"),
     _feature("stacks", "cleaner"),
-    _feature("lanes", "cleaner"),
+    _feature("lanes", "cleaner", "worker"),
+    _feature("progress", "worker"),
+    _feature("misfits", "worker", "errors"),
     _feature("steps", "cleaner"),
-    _feature("figures", "cleaner"),
+    _feature("figures", "cleaner", "worker"),
 )
+ACCELERATORS = (
+    Feature(name="upcoming", worker="django_txtasks.worker.looks.upcoming"),
+    Feature(name="glances", worker="django_txtasks.worker.looks.glances"),
+    Feature(name="rerouting", worker="django_txtasks.worker.looks.rerouting"),
+)
+"""Without one of these, tasks run as well, and later."""
+GUARDS = (Feature(name="task_threads", worker="django_txtasks.worker.running.task_threads"),)
+"""They protect a worker from what the code of tasks may do."""
 
 
 def assemble() -> None:
     """Tell the core which features there are. Called once, when Django starts."""
-    OF_CALLS.use([one.calls for one in FEATURES if one.calls])
-    OF_CLEANER.use([one.cleaner for one in FEATURES if one.cleaner])
+    every = (*FEATURES, *ACCELERATORS, *GUARDS)
+    OF_CALLS.use([one.calls for one in every if one.calls])
+    OF_CLEANER.use([one.cleaner for one in every if one.cleaner])
+    OF_WORKER.use([one.worker for one in every if one.worker])
+    OF_ERRORS.use([one.errors for one in every if one.errors])

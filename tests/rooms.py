@@ -60,6 +60,9 @@ PATH = "core/working/turns.py"
 """Begin of the path on which a reader learns what happens to a task."""
 INTO_CORE = {
     "core/working/last_chances.py": "After a crash, the last attempt that is allowed runs beside no other task.",
+    "core/working/parts.py": "All drivers end an attempt alike, and no part changes its outcome.",
+    "core/working/running/verdicts.py": "The error of an attempt decides the arrow of its row.",
+    "core/rows/running.py": "A batch that a task opens ends with its attempt.",
     "core/ground/seams.py": "The core imports no feature.",
     "core/enqueueing/parts.py": "All rows of an enqueueing are written in its transaction.",
     "core/cleaning/parts.py": "A step of a pass that fails stops no other step.",

@@ -14,9 +14,9 @@ CORE = {
     for module, place in HOUSE.rooms.items()
     if place.startswith("core/") and place != "core/__init__.py"
 }
-MOST_ARROWS = {"import": 122, "branch": 49, "name": 2, "hook": 1}
+MOST_ARROWS = {"import": 96, "branch": 40, "name": 2, "hook": 1}
 """Arrows from the core to what can be left out. These numbers go down, and never up."""
-MOST_CORE_LINES = 8795
+MOST_CORE_LINES = 8876
 MOST_LINES_OF_A_FILE = {"core/rows/cleaning.py": 467}
 """The files of the core over 450 lines of code."""
 
@@ -24,7 +24,7 @@ MOST_LINES_OF_A_FILE = {"core/rows/cleaning.py": 467}
 def test_no_folder_has_too_many_modules():
     folders = house.widths(house.ROOT, KNOWN)
     assert folders.pop(house.PACKAGE) <= 18
-    assert [one for one, number in folders.items() if number > 26] == []
+    assert [one for one, number in folders.items() if number > 27] == []
 
 
 def test_the_core_knows_no_more_of_the_rest():

@@ -25,7 +25,6 @@ from django_txtasks.lifecycle import batch_statements as statements
 from django_txtasks.lifecycle.attempts import Attempt, FollowUps
 from django_txtasks.lifecycle.enqueueing import insert
 from django_txtasks.lifecycle.follow_ups import follow_up, read_hooks
-from django_txtasks.lifecycle.open_batches import Opener
 from django_txtasks.models import Outcome, Status
 from django_txtasks.rules import payload
 
@@ -52,7 +51,7 @@ class Looked(NamedTuple):
 
 
 def create(
-    alias: str, batch: uuid.UUID, name: str, hooks: str, opener: Opener | None = None
+    alias: str, batch: uuid.UUID, name: str, hooks: str, opener: Attempt | None = None
 ) -> FollowUps:
     """Write a batch, in the transaction that has written its members. Without a live member, it ends at once.
 

@@ -32,9 +32,13 @@ OF_CALLS = Seam()
 """See ``enqueueing.parts``."""
 OF_CLEANER = Seam()
 """See ``cleaner.parts``."""
+OF_WORKER = Seam()
+"""See ``worker.parts``."""
+OF_ERRORS = Seam()
+"""See ``worker.running.verdicts``."""
 
 
 def import_all() -> None:
     """Import the modules of all seams, so that the processes that are forked later share them."""
-    for seam in (OF_CALLS, OF_CLEANER):
+    for seam in (OF_CALLS, OF_CLEANER, OF_WORKER, OF_ERRORS):
         _ = seam.modules
