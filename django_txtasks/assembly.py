@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django_txtasks.core.ground.seams import OF_CALLS, OF_CLEANER
+from django_txtasks.core.ground.seams import OF_CALLS, OF_CLEANER, OF_ROWS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +20,13 @@ class Feature:
     Attributes:
         calls: the module whose ``PARTS`` take part in enqueueings; empty: none.
         cleaner: the module whose ``steps`` take part in the passes of cleaners; empty: none.
+        rows: the module whose ``PARTS`` take part in claims and arrows; empty: none.
     """
 
     name: str
     calls: str = ""
     cleaner: str = ""
+    rows: str = ""
 
 
 def _feature(name: str, *sides: str) -> Feature:
@@ -34,16 +36,18 @@ def _feature(name: str, *sides: str) -> Feature:
 
 
 FEATURES = (
-    _feature("traces", "calls"),
-    _feature("batches", "calls", "cleaner"),
+    _feature("traces", "calls", "rows"),
+    _feature("unique", "rows"),
+    _feature("batches", "calls", "cleaner", "rows"),
     _feature("hand_over", "calls"),
     _feature("once", "calls", "cleaner"),
     _feature("links", "calls"),
     _feature("schedules", "cleaner"),
     _feature("stacks", "cleaner"),
-    _feature("lanes", "cleaner"),
+    _feature("lanes", "cleaner", "rows"),
     _feature("steps", "cleaner"),
-    _feature("figures", "cleaner"),
+    _feature("figures", "cleaner", "rows"),
+    _feature("notices", "rows"),
 )
 
 
@@ -51,3 +55,4 @@ def assemble() -> None:
     """Tell the core which features there are. Called once, when Django starts."""
     OF_CALLS.use([one.calls for one in FEATURES if one.calls])
     OF_CLEANER.use([one.cleaner for one in FEATURES if one.cleaner])
+    OF_ROWS.use([one.rows for one in FEATURES if one.rows])

@@ -61,6 +61,8 @@ PATH = "core/working/turns.py"
 INTO_CORE = {
     "core/working/last_chances.py": "After a crash, the last attempt that is allowed runs beside no other task.",
     "core/ground/seams.py": "The core imports no feature.",
+    "core/rows/claim_parts.py": "All claims have the same conditions.",
+    "core/rows/arrow_parts.py": "What follows from an arrow is written in the transaction of the arrow.",
     "core/enqueueing/parts.py": "All rows of an enqueueing are written in its transaction.",
     "core/cleaning/parts.py": "A step of a pass that fails stops no other step.",
 }
