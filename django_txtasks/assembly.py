@@ -19,7 +19,7 @@ class Feature:
 
     Attributes:
         calls: the module whose ``PARTS`` take part in enqueueings; empty: none.
-        cleaner: the module whose ``steps`` take part in the passes of cleaners; empty: none.
+        cleaner: the module whose ``steps`` take part in the passes and turns of cleaners; empty: none.
         rows: the module whose ``PARTS`` take part in claims and arrows; empty: none.
     """
 
@@ -49,10 +49,13 @@ FEATURES = (
     _feature("figures", "cleaner", "rows"),
     _feature("notices", "rows"),
 )
+GUARDS = (Feature(name="replaced_file", cleaner="django_txtasks.cleaner.replaced_file"),)
+"""They protect a process from what people may do to its files."""
 
 
 def assemble() -> None:
     """Tell the core which features there are. Called once, when Django starts."""
-    OF_CALLS.use([one.calls for one in FEATURES if one.calls])
-    OF_CLEANER.use([one.cleaner for one in FEATURES if one.cleaner])
-    OF_ROWS.use([one.rows for one in FEATURES if one.rows])
+    every = (*FEATURES, *GUARDS)
+    OF_CALLS.use([one.calls for one in every if one.calls])
+    OF_CLEANER.use([one.cleaner for one in every if one.cleaner])
+    OF_ROWS.use([one.rows for one in every if one.rows])
