@@ -10,17 +10,21 @@ from __future__ import annotations
 import enum
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_txtasks.cleaner.passes import Step
 from django_txtasks.core.ground.seams import OF_CLEANER
+from django_txtasks.database.side_tables import Sweep
 from django_txtasks.database.transactions import own_transaction
 
 if TYPE_CHECKING:
     from django_txtasks.cleaner.renotifier import Notify
     from django_txtasks.conf import Config
+
+LOOKS_WITHOUT_CHANGE = 20
+"""Looks of one sweep in one pass that find nothing to change: 10,000 tasks."""
 
 
 class Place(enum.IntEnum):
@@ -59,6 +63,23 @@ class StepContext:
     def interval_from_now(self) -> float:
         """Return the time, by ``clock``, at which a step that has begun now should end."""
         return self.clock() + self.config.clean_interval.total_seconds()
+
+
+class Sweeping:
+    """Sweeps through the rows of a table. Each pass continues behind the last row of the pass before."""
+
+    def __init__(self, context: StepContext, sweep: Sweep) -> None:
+        self._context, self._sweep = context, sweep
+        self._place: Any = None
+
+    def looks(self, end: float) -> Iterator[Counter[str]]:
+        """Sweep until ``end``, until all rows were read, or until enough looks have found nothing to change."""
+        context, looks = self._context, LOOKS_WITHOUT_CHANGE
+        while looks and context.clock() <= end:
+            with context.transaction():
+                changed, self._place = self._sweep(context.alias, self._place)
+            looks = 0 if self._place is None else looks - (not changed)
+            yield Counter()
 
 
 class Beside:

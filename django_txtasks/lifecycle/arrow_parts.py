@@ -7,7 +7,7 @@ its parts in ``PARTS``. Methods are called in the transaction that moves the row
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,11 +94,10 @@ def leaving(alias: str, ids: Sequence[uuid.UUID], status: Status, outcome: Outco
     return [task for act in parts().leaving for task in act(alias, ids, status, outcome)]
 
 
-def without_run(alias: str, names: Iterable[tuple[str, str]]) -> None:
+def without_run(alias: str, names: Sequence[tuple[str, str]]) -> None:
     """Let each part act after tasks have ended before a run."""
-    ended = list(names)
     for act in parts().without_run:
-        act(alias, ended)
+        act(alias, names)
 
 
 def recovered(alias: str, ended: Sequence[Ended]) -> None:

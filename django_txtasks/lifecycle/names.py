@@ -195,8 +195,5 @@ def _heads_of_parts(alias: str, queues: Collection[str]) -> Counter[tuple[str, s
     """Count the names of the oldest rows that scans leave to features, such as rows in lanes."""
     found = [one for of_part in parts().heads for one in of_part(alias)]
     ids = [first_id for queue, first_id in found if queue in queues]
-    return (
-        Counter((queue, name) for queue, name in fetch(alias, _NAMES_OF, ids=ids))
-        if ids
-        else Counter()
-    )
+    rows = fetch(alias, _NAMES_OF, ids=ids) if ids else []
+    return Counter((queue, name) for queue, name in rows)
