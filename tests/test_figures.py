@@ -22,9 +22,10 @@ from django_txtasks.conf import get_config
 from django_txtasks.counts import adding_up, appending, histogram
 from django_txtasks.counts.tally import MAX_COUNT, MAX_NAMES, OTHERS, Tally
 from django_txtasks.exceptions import ConfigError, InvalidOption
-from django_txtasks.lifecycle import backlog, operators, workers
+from django_txtasks.lifecycle import operators, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity
+from django_txtasks.load import backlog
 from django_txtasks.models import EndedWorker, RawStat, Stat, Status, Task, Worker
 from django_txtasks.stats import reading
 from django_txtasks.worker.looks import figures

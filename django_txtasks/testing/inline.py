@@ -16,10 +16,10 @@ from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.exceptions import Retry, Snooze, Suspended, TaskCancelled, leaves_of, meant
+from django_txtasks.features.notices.brake import brakes
 from django_txtasks.lanes import claiming as lanes
 from django_txtasks.lifecycle import batches, engines, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.running import AttemptRun, run_of
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
 from django_txtasks.signals import attempt_starting

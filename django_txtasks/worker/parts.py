@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from django_txtasks.core.ground.seams import OF_WORKER
+from django_txtasks.core.ground.seams import OF_WORKER, overriding
 from django_txtasks.lifecycle.running import NOTHING, AttemptRun
 from django_txtasks.worker.running.verdicts import tell_late_error
 
@@ -150,15 +150,18 @@ class Parts:
         self.all += parts
         for one in self.all:
             self.offered.update(one.offers)
-        self._begin, self._raised = self._overriding("begin"), self._overriding("raised")
-        self._end, self._turned = self._overriding("end")[::-1], self._overriding("turned")
-        self._collected, self._recorded = map(self._overriding, ("collected", "recorded"))
-        self._taken_back = self._overriding("taken_back")
-
-    def _overriding(self, name: str) -> tuple[Any, ...]:
-        """Return this method of each part that overrides it, in the order of the parts."""
-        base = getattr(Part, name)
-        return tuple(getattr(one, name) for one in self.all if getattr(type(one), name) is not base)
+        self._begin, self._raised = (
+            overriding(Part.begin, self.all),
+            overriding(Part.raised, self.all),
+        )
+        self._end, self._turned = (
+            overriding(Part.end, self.all)[::-1],
+            overriding(Part.turned, self.all),
+        )
+        self._collected, self._recorded = (
+            overriding(method, self.all) for method in (Part.collected, Part.recorded)
+        )
+        self._taken_back = overriding(Part.taken_back, self.all)
 
     # -- an attempt -------------------------------------------------------------------------------
 

@@ -6,10 +6,11 @@ that enqueues nothing loads none of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 
 class Seam:
@@ -32,6 +33,8 @@ OF_CALLS = Seam()
 """See ``enqueueing.parts``."""
 OF_CLEANER = Seam()
 """See ``cleaner.parts``."""
+OF_ROWS = Seam()
+"""See ``lifecycle.claim_parts`` and ``lifecycle.arrow_parts``."""
 OF_WORKER = Seam()
 """See ``worker.parts``."""
 OF_ERRORS = Seam()
@@ -40,5 +43,11 @@ OF_ERRORS = Seam()
 
 def import_all() -> None:
     """Import the modules of all seams, so that the processes that are forked later share them."""
-    for seam in (OF_CALLS, OF_CLEANER, OF_WORKER, OF_ERRORS):
+    for seam in (OF_CALLS, OF_CLEANER, OF_ROWS, OF_WORKER, OF_ERRORS):
         _ = seam.modules
+
+
+def overriding(method: Callable[..., Any], parts: Iterable[Any]) -> tuple[Callable[..., Any], ...]:
+    """Return this method of each part that overrides it. So a part costs nothing where it does nothing."""
+    name = method.__name__
+    return tuple(getattr(one, name) for one in parts if getattr(type(one), name) is not method)

@@ -1,0 +1,1 @@
+"""Notices about dead tasks."""

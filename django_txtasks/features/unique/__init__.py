@@ -1,0 +1,1 @@
+"""Unique keys: requests that wait are merged."""
