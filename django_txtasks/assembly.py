@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django_txtasks.core.ground.seams import OF_CALLS, OF_CLEANER
+from django_txtasks.core.ground.seams import CONFIG, OF_CALLS, OF_CLEANER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,5 +49,6 @@ FEATURES = (
 
 def assemble() -> None:
     """Tell the core which features there are. Called once, when Django starts."""
+    CONFIG.use("django_txtasks.conf.Config")
     OF_CALLS.use([one.calls for one in FEATURES if one.calls])
     OF_CLEANER.use([one.cleaner for one in FEATURES if one.cleaner])

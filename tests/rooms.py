@@ -60,6 +60,7 @@ PATH = "core/working/turns.py"
 """Begin of the path on which a reader learns what happens to a task."""
 INTO_CORE = {
     "core/working/last_chances.py": "After a crash, the last attempt that is allowed runs beside no other task.",
+    "core/ground/config.py": "A lease is three beats or longer.",
     "core/ground/seams.py": "The core imports no feature.",
     "core/enqueueing/parts.py": "All rows of an enqueueing are written in its transaction.",
     "core/cleaning/parts.py": "A step of a pass that fails stops no other step.",

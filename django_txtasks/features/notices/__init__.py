@@ -1,0 +1,1 @@
+"""Notices about tasks that die."""
