@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django_txtasks.core.ground.seams import OF_CALLS, OF_CLEANER, OF_ERRORS, OF_ROWS, OF_WORKER
+from django_txtasks.core.ground.seams import (
+    CONFIG,
+    OF_CALLS,
+    OF_CLEANER,
+    OF_ERRORS,
+    OF_ROWS,
+    OF_WORKER,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +78,7 @@ GUARDS = (
 
 def assemble() -> None:
     """Tell the core which features there are. Called once, when Django starts."""
+    CONFIG.use("django_txtasks.conf.Config")
     every = (*FEATURES, *ACCELERATORS, *GUARDS)
     OF_CALLS.use([one.calls for one in every if one.calls])
     OF_CLEANER.use([one.cleaner for one in every if one.cleaner])

@@ -1,5 +1,6 @@
 """@task, TXTASKS, backoff and the system checks: errors are reported before a task runs."""
 
+import dataclasses
 import functools
 import inspect
 import json
@@ -16,7 +17,8 @@ from probe import tasks
 
 import django_txtasks
 from django_txtasks import checks, exceptions, task
-from django_txtasks.conf import Config, get_config, parse
+from django_txtasks.conf import KEYS, Config, get_config, parse
+from django_txtasks.core.ground.config import CoreConfig, parse_as
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.options import COLUMNS, OF_TASK, OF_USING, Option
 from django_txtasks.enqueueing import calls
@@ -166,6 +168,16 @@ def test_defaults_are_those_of_the_documentation():
         timedelta(seconds=15),
         timedelta(seconds=1),
     )
+
+
+def test_an_error_lists_each_key_once():
+    assert sorted(KEYS) == sorted(field.name for field in dataclasses.fields(Config))
+
+
+def test_the_core_alone_takes_its_own_settings_only():
+    assert type(parse_as(CoreConfig, {"lease": 20})) is CoreConfig
+    with pytest.raises(ConfigError, match="unknown key 'lanes'"):
+        parse_as(CoreConfig, {"lanes": {}})
 
 
 def test_numbers_are_seconds():

@@ -33,7 +33,7 @@ from django_txtasks.cleaner.suspicion import (
     FirstSign,
     Suspicion,
 )
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database import processes
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import cleaning
@@ -80,7 +80,7 @@ class FailureDetector:
 
     def __init__(
         self,
-        config: Config,
+        config: CoreConfig,
         alias: str,
         wills: LastWills | None = None,
         clock: Callable[[], float] = time.monotonic,

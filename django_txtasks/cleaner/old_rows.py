@@ -13,7 +13,7 @@ from django.db import DatabaseError
 
 from django_txtasks import signals
 from django_txtasks.cleaner.removal import DailyRemoval, Removal
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import cleaning
@@ -41,7 +41,7 @@ class OldRows:
 
     def __init__(
         self,
-        config: Config,
+        config: CoreConfig,
         alias: str,
         *,
         emit: Callable[..., None],

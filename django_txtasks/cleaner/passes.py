@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from django.db import DatabaseError
 
 from django_txtasks import signals
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database.errors import is_in_the_way, is_repeatable, text_of
 from django_txtasks.lifecycle import workers
 from django_txtasks.rules.retry import jitter
@@ -38,7 +38,7 @@ class Passes:
     def __init__(
         self,
         alias: str,
-        config: Config,
+        config: CoreConfig,
         steps: Sequence[Step],
         since_another: Callable[[], float | None],
         *,

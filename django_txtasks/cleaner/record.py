@@ -9,7 +9,7 @@ from typing import Protocol
 
 from django.db import DatabaseError
 
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.transactions import own_transaction, repeated
 from django_txtasks.lifecycle import cleaners, workers
@@ -42,7 +42,7 @@ class Record:
 
     def __init__(
         self,
-        config: Config,
+        config: CoreConfig,
         alias: str,
         clock: Callable[[], float],
         unwritten: Callable[[str], None],

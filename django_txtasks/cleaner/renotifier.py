@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import overdue
 from django_txtasks.lifecycle.buckets import paused_queues
@@ -38,7 +38,7 @@ class Renotifier:
     pass reads a part of a long backlog, and the next pass continues behind it.
     """
 
-    def __init__(self, config: Config, alias: str, notify: Notify) -> None:
+    def __init__(self, config: CoreConfig, alias: str, notify: Notify) -> None:
         self._config, self._alias, self._notify = config, alias, notify
         self._cursors: dict[str, _Cursor] = {}
 

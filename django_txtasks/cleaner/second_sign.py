@@ -6,7 +6,7 @@ import uuid
 
 from django_txtasks import signals
 from django_txtasks.cleaner.suspicion import FirstSign
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database import sessions
 from django_txtasks.lifecycle.cleaning import LivingWorker
 
@@ -14,7 +14,7 @@ from django_txtasks.lifecycle.cleaning import LivingWorker
 class SecondSign:
     """Asks the database about the sessions of suspects, and reports once for each that it may not see them."""
 
-    def __init__(self, config: Config, alias: str) -> None:
+    def __init__(self, config: CoreConfig, alias: str) -> None:
         self.alias = alias
         self._patience = 2 * config.heartbeat_interval.total_seconds()
         self._unseen: set[uuid.UUID] = set()

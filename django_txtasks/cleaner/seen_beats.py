@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import connections
 
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.lifecycle.cleaning import LivingWorker
 
 
@@ -27,7 +27,7 @@ class SeenBeats:
         began: time since which this cleaner has looked without a gap.
     """
 
-    def __init__(self, config: Config, alias: str, now: float) -> None:
+    def __init__(self, config: CoreConfig, alias: str, now: float) -> None:
         self._config, self._alias = config, alias
         self._sights: dict[uuid.UUID, _Observation] = {}
         self._links: tuple[Any, int] = (None, 0)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from django_txtasks.conf import get_config
+from django_txtasks.core.ground.config import get_config
 from django_txtasks.declarations import foreign
 from django_txtasks.enqueueing.calls import bind, static_lane, with_texts
 from django_txtasks.enqueueing.commit_hints import notify_on_commit

@@ -8,10 +8,11 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.engines.portable import KEY_SECONDS
 from django_txtasks.lifecycle.turn import Capacity, Keys, ScanResult, TurnResult
+from django_txtasks.rules.hints import HintConfig
 from django_txtasks.rules.retry import jitter
 from django_txtasks.worker.back_off import BackOff, Kind
 from django_txtasks.worker.running.limits import NEVER
@@ -54,7 +55,7 @@ class NextScan:
         nothing_due: True if the last scan with free capacity found nothing.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: CoreConfig) -> None:
         self._poll = config.poll_interval.total_seconds()
         self.at, self.has_backlog, self.nothing_due = 0.0, False, False
         self.failed()
@@ -83,7 +84,7 @@ class NextScan:
 class TurnSchedule:
     """The near future of a worker, from what the worker knows. ``served_lanes``: the last turn served lanes."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: HintConfig) -> None:
         self.config = config
         self._scan = NextScan(config)
         self.timers = Timers(

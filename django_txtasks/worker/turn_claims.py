@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.lanes import claiming as lanes
 from django_txtasks.lanes.claiming import LanesRequest
 from django_txtasks.lifecycle import engines
@@ -29,7 +29,7 @@ class TurnClaims:
         meets_keys: True if the last search has found rows with a unique key.
     """
 
-    def __init__(self, config: Config, subscription: Subscription) -> None:
+    def __init__(self, config: CoreConfig, subscription: Subscription) -> None:
         self._subscription, self._alone = subscription.beside_others, subscription.alone
         self.scans = ScanCursor(
             self._subscription,

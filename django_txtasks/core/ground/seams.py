@@ -1,7 +1,7 @@
-"""The places at which features add parts to the core.
+"""The places at which features add parts to the core, and the classes to which they add.
 
-``assembly`` names the modules with the parts. They are imported at the first use of their seam, so a web process
-that enqueues nothing loads none of them.
+``assembly`` names them. They are imported at the first use of their seam, so a web process that enqueues nothing
+loads no parts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from django.utils.module_loading import import_string
+
+if TYPE_CHECKING:
+    from django_txtasks.core.ground.config import CoreConfig
+
+T = TypeVar("T")
 
 
 class Seam:
@@ -29,6 +36,28 @@ class Seam:
         return [import_module(name) for name in self._names]
 
 
+class Composed(Generic[T]):
+    """A class to which features add settings or methods.
+
+    Args:
+        name: the dotted name of the class that the core alone has.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def use(self, name: str) -> None:
+        """Take the subclass of this dotted name. Call it before the first use of the class."""
+        self._name = name
+
+    @cached_property
+    def kind(self) -> type[T]:
+        """The class, imported."""
+        return import_string(self._name)  # type: ignore[no-any-return]
+
+
+CONFIG: Composed[CoreConfig] = Composed("django_txtasks.core.ground.config.CoreConfig")
+"""The settings; see ``core.ground.config``."""
 OF_CALLS = Seam()
 """See ``enqueueing.parts``."""
 OF_CLEANER = Seam()

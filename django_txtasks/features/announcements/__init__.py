@@ -1,0 +1,1 @@
+"""Announcements of the life of workers and of dead tasks."""

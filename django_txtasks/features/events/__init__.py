@@ -1,0 +1,1 @@
+"""Events: functions that are enqueued when something is published."""
