@@ -69,6 +69,7 @@ ACCELERATORS = (
     Feature(name="rerouting", worker="django_txtasks.worker.looks.rerouting"),
 )
 """Without one of these, tasks run as well, and later."""
+OF_PROCESSES = (Feature(name="ends", worker="django_txtasks.worker.process.ends"),)
 GUARDS = (
     Feature(name="task_threads", worker="django_txtasks.worker.running.task_threads"),
     Feature(name="replaced_file", cleaner="django_txtasks.cleaner.replaced_file"),
@@ -79,7 +80,7 @@ GUARDS = (
 def assemble() -> None:
     """Tell the core which features there are. Called once, when Django starts."""
     CONFIG.use("django_txtasks.conf.Config")
-    every = (*FEATURES, *ACCELERATORS, *GUARDS)
+    every = (*FEATURES, *ACCELERATORS, *OF_PROCESSES, *GUARDS)
     OF_CALLS.use([one.calls for one in every if one.calls])
     OF_CLEANER.use([one.cleaner for one in every if one.cleaner])
     OF_ROWS.use([one.rows for one in every if one.rows])

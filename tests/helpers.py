@@ -545,6 +545,8 @@ def working(
     from django_txtasks.broker.will import LastWillConnection
     from django_txtasks.conf import get_config
     from django_txtasks.worker.hint_inbox import HintInbox
+    from django_txtasks.worker.process.probes import Liveness
+    from django_txtasks.worker.process.recycling import RecyclePolicy
     from django_txtasks.worker.process.shutdown import Shutdown
     from django_txtasks.worker.worker import Worker
 
@@ -565,7 +567,9 @@ def working(
         async_tasks=async_tasks,
         inbox=inbox,
         stop=stop,
+        recycling=RecyclePolicy(),
         last_will=last_will,
+        liveness=Liveness(config.lease),
         tell_of_last_chance=tell,
     )
     wait_for_the_writer(connection)  # beside a busy worker

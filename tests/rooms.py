@@ -61,6 +61,7 @@ PATH = "core/working/turns.py"
 INTO_CORE = {
     "core/working/last_chances.py": "After a crash, the last attempt that is allowed runs beside no other task.",
     "core/working/parts.py": "All drivers end an attempt alike, and no part changes its outcome.",
+    "core/working/surroundings.py": "A worker that is told to stop claims nothing more.",
     "core/working/running/verdicts.py": "The error of an attempt decides the arrow of its row.",
     "core/rows/running.py": "A batch that a task opens ends with its attempt.",
     "core/ground/config.py": "A lease is three beats or longer.",

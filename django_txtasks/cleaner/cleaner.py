@@ -22,7 +22,7 @@ from django_txtasks.cleaner.record import Liveness, Record
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.cleaner.rescue import Rescue
 from django_txtasks.cleaner.upkeep import Upkeep
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database import sessions
 from django_txtasks.database.errors import (
     is_refusal,
@@ -59,7 +59,7 @@ class Cleaner:
 
     def __init__(
         self,
-        config: Config,
+        config: CoreConfig,
         alias: str = "default",
         *,
         notify: Notify | None = None,

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from django.db import DatabaseError
 
 from django_txtasks import signals
-from django_txtasks.conf import Config
 from django_txtasks.counts import adding_up
 from django_txtasks.database.transactions import own_transaction
+from django_txtasks.features.figures.options import FigureConfig
 from django_txtasks.load.backlog import backlog
 
 MORE_ROWS = 10
@@ -31,7 +31,12 @@ class Figures:
     """
 
     def __init__(
-        self, config: Config, alias: str, *, emit: Callable[..., None], clock: Callable[[], float]
+        self,
+        config: FigureConfig,
+        alias: str,
+        *,
+        emit: Callable[..., None],
+        clock: Callable[[], float],
     ) -> None:
         self._config, self._alias, self._emit, self._clock = config, alias, emit, clock
         self._rows = adding_up.MAX_ROWS

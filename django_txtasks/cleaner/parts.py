@@ -21,7 +21,7 @@ from django_txtasks.database.transactions import own_transaction
 
 if TYPE_CHECKING:
     from django_txtasks.cleaner.renotifier import Notify
-    from django_txtasks.conf import Config
+    from django_txtasks.core.ground.config import CoreConfig
 
 LOOKS_WITHOUT_CHANGE = 20
 """Looks of one sweep in one pass that find nothing to change: 10,000 tasks."""
@@ -50,7 +50,7 @@ class StepContext:
         clock: monotonic seconds.
     """
 
-    config: Config
+    config: CoreConfig
     alias: str
     notify: Notify | None
     emit: Callable[..., None]

@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError
 
 from django_txtasks import signals
 from django_txtasks.cleaner.renotifier import Notify
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database.errors import message_of
 from django_txtasks.database.transactions import own_transaction, repeated
 from django_txtasks.exceptions import ClaimLost
@@ -49,7 +49,7 @@ class Rescue:
 
     def __init__(
         self,
-        config: Config,
+        config: CoreConfig,
         alias: str,
         *,
         notify: Notify | None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django_txtasks.core.ground.seams import OF_ROWS, overriding
 
 if TYPE_CHECKING:
-    from django_txtasks.conf import Config
+    from django_txtasks.core.ground.config import CoreConfig
     from django_txtasks.lifecycle.attempts import Ended, FollowUps
     from django_txtasks.lifecycle.enqueueing import NewTask
     from django_txtasks.models import Outcome, Status
@@ -49,7 +49,7 @@ class ArrowPart:
         """Act after the last record of a worker that is about to end, and will not act on it later."""
 
     def follow_ups(
-        self, alias: str, ended: Sequence[Ended], config: Config
+        self, alias: str, ended: Sequence[Ended], config: CoreConfig
     ) -> tuple[list[NewTask], list[NewTask]]:
         """Return further tasks to enqueue with these arrows: tasks that get hints, and tasks for a later time.
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from django.db import IntegrityError, transaction
 
 from django_txtasks import signals
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database import processes, side_tables
 from django_txtasks.database.execute import (
     as_uuid,
@@ -266,7 +266,7 @@ def recover(
     alias: str,
     orphan: Orphan,
     delay: Callable[[int], timedelta],
-    config: Config,
+    config: CoreConfig,
     *,
     stopped: str = "",
     lost_end: Arrow | None = None,
@@ -352,7 +352,7 @@ def _is_plain(orphan: Orphan) -> bool:
     return may_retry and not attempt.errors and attempt.hooks in ("", "{}")
 
 
-def abandon(alias: str, orphan: Orphan, failed: Ended, config: Config) -> Recovered:
+def abandon(alias: str, orphan: Orphan, failed: Ended, config: CoreConfig) -> Recovered:
     """Take the arrow of an attempt that no exception could end, so that its process is replaced.
 
     It counts as a failure. But if the task has a compensation, and has no further attempt or runs only once, it
@@ -381,7 +381,7 @@ def abandon(alias: str, orphan: Orphan, failed: Ended, config: Config) -> Recove
 
 
 def give_back(
-    alias: str, orphan: Orphan, config: Config, lost_end: Arrow | None
+    alias: str, orphan: Orphan, config: CoreConfig, lost_end: Arrow | None
 ) -> Recovered | None:
     """Release a claim of which its own worker knows that no attempt runs. Nothing is counted.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connections
 
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.declarations import specs
 from django_txtasks.lifecycle.arrow_parts import parts
 from django_txtasks.lifecycle.attempts import Arrow, Counted, Ended, FollowUps
@@ -24,7 +24,7 @@ _HOOK_OF = {Arrow.FINISH: "on_success", Arrow.RETRY: "on_retry", Arrow.BURY: "on
 
 
 def follow(
-    alias: str, ended: Iterable[Ended], config: Config, *, lost: OnCrash | None = None
+    alias: str, ended: Iterable[Ended], config: CoreConfig, *, lost: OnCrash | None = None
 ) -> FollowUps:
     """Enqueue the hooks, compensations and other tasks of these arrows, in the transaction that takes them.
 

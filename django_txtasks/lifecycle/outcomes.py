@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import DatabaseError, DataError, InterfaceError, OperationalError, connections
 
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_value
 from django_txtasks.database.sessions import keeps_statements
 from django_txtasks.database.transactions import can_commit_along, execute_and_commit
@@ -42,7 +42,7 @@ SOON_SECONDS = 60.0
 """Seconds. Workers get a hint of a suspended task that is due within this time, and set a timer for it."""
 
 
-def record(alias: str, ended: Sequence[Ended], *, config: Config) -> Recorded:
+def record(alias: str, ended: Sequence[Ended], *, config: CoreConfig) -> Recorded:
     """Move CLAIMED -> finished, PENDING or DEAD, for each attempt that still holds its row."""
     recorded, keep = Recorded(), config.keeps(Outcome.SUCCEEDED)
     if connections[alias].vendor == "postgresql":
@@ -159,7 +159,7 @@ def _cancel(alias: str, ended: Ended, *, keep: bool) -> FollowUps:
     return finish_rows(alias, ids, Status.CLAIMED, Outcome.CANCELLED, keep=keep)
 
 
-def finish(alias: str, ended: Ended, *, config: Config) -> FollowUps:
+def finish(alias: str, ended: Ended, *, config: CoreConfig) -> FollowUps:
     """Move CLAIMED -> finished, as the last statement in the transaction of the task's own effects.
 
     On PostgreSQL and MariaDB, the COMMIT is sent together with it.

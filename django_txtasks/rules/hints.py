@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -83,8 +82,6 @@ class HintConfig(CoreConfig):
         database_hints: without a broker, or while it is unreachable, the database tells workers of new
             tasks. None: see ``may_hint_by_database``.
         queue_prefix: first part of RabbitMQ's queue names, so that several sites can share a broker.
-        hint_retry_interval: time after which a hint is looked up again if its row is not there yet.
-        hint_give_up_after: time after which such a hint is dropped.
     """
 
     broker_url: str | None = field(  # may contain a password
@@ -92,17 +89,9 @@ class HintConfig(CoreConfig):
     )
     database_hints: bool | None = field(default=None, metadata=parsed_by(switch))
     queue_prefix: str = field(default="txtasks", metadata=parsed_by(_prefix))
-    hint_retry_interval: timedelta = timedelta(seconds=2)
-    hint_give_up_after: timedelta = timedelta(seconds=10)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hint_give_up_after < self.hint_retry_interval:
-            raise ConfigError(
-                f"TXTASKS['hint_give_up_after'] is {self.hint_give_up_after}, shorter than "
-                f"TXTASKS['hint_retry_interval'] ({self.hint_retry_interval}): a hint would be forgotten before "
-                "its row is looked up again."
-            )
         for queue in self.queues if self.broker_url else ():
             size = len(f"{self.queue_prefix}.{queue}".encode())
             if size > MAX_NAME_BYTES:

@@ -30,3 +30,7 @@ class ProcessConfig(CoreConfig):
 
     with_runserver: bool = field(default=False, metadata=parsed_by(switch))
     release: str | Callable[[], str] = field(default="", metadata=parsed_by(_release))
+
+    def release_now(self) -> object:
+        """Return ``release``, or what its function returns."""
+        return self.release() if callable(self.release) else self.release

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from django.db import connections
 
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
+from django_txtasks.features.lanes.options import LaneConfig
 from django_txtasks.lanes.claiming import (
     AT_ONCE,
     BUSY_SECONDS,
@@ -26,7 +27,6 @@ from django_txtasks.lanes.claiming import (
 from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.lifecycle.lane_buckets import LOOK_SECONDS
 from django_txtasks.lifecycle.turn import Subscription, TurnResult
-from django_txtasks.rules.lanes import LaneRules
 from django_txtasks.worker.parts import Part
 from django_txtasks.worker.running.limits import NEVER
 
@@ -63,10 +63,10 @@ class _Shut:
 class LaneBook:
     """The lanes that one worker knows. All times are by ``time.monotonic()``."""
 
-    def __init__(self, config: Config, subscription: Subscription) -> None:
-        self._rules, self._queues = config.lanes, subscription.queues
+    def __init__(self, config: CoreConfig, subscription: Subscription) -> None:
+        self.rules, self._queues = config.of(LaneConfig).lanes, subscription.queues
         self._pause = config.poll_interval.total_seconds()
-        self._next_look = 0.0 if config.lanes else NEVER
+        self._next_look = 0.0 if self.rules else NEVER
         vendor = connections[subscription.alias].vendor
         self._looks_often = config.has_database_hints and vendor == "mysql"
         self._looked_at, self._has_looked, self._behind = 0.0, False, ""
@@ -88,7 +88,7 @@ class LaneBook:
 
     def is_idle(self, now: float) -> bool:
         """Return True if a complete look found nothing that starts within a poll interval."""
-        if not self._rules:
+        if not self.rules:
             return True
         knows_all = self._has_looked and not (self._ready or self._behind)
         return knows_all and (not self._later or self._later[0][0] > now + self._pause)
@@ -97,7 +97,7 @@ class LaneBook:
         """Return the next turn's work: a look for lanes, or the first not ``reserved``, a few more than fit."""
         if now >= self._next_look:
             self._asked = []
-            return LanesRequest([], room, self._rules, self._served, look_behind=self._behind)
+            return LanesRequest([], room, self.rules, self._served, look_behind=self._behind)
         while self._later and self._later[0][0] <= now:
             at, name = heapq.heappop(self._later)
             if self._later_at.get(name) == at:
@@ -109,11 +109,11 @@ class LaneBook:
         count = min(AT_ONCE, room + MORE_LANES)
         self._asked = [self._suspects.pop()] if self._suspects else _first(self._ready, count)
         new = [name for name in self._asked if name not in self._virtual_times]
-        return LanesRequest(self._asked, room, self._rules, self._served, new)
+        return LanesRequest(self._asked, room, self.rules, self._served, new)
 
     def look_again(self) -> None:
         """Look for lanes with the next turn, because an enqueued task may be in a lane that no hint names."""
-        if self._rules:
+        if self.rules:
             self._next_look, self._behind, self._has_looked = 0.0, "", False
 
     def ended(self, names: Iterable[str]) -> None:
@@ -192,7 +192,7 @@ class LaneBook:
         self._next_look = now + (LOOK_SECONDS if is_hungry else self._pause)
 
     def _is_ready(self, name: str, priority: int | None = None) -> None:
-        if self._rules.find(name) is None:
+        if self.rules.find(name) is None:
             return
         virtual_time = self._virtual_times.get(name, self._served or 0.0)
         rank = FIRST if priority is None else (-float(priority), virtual_time)
@@ -231,14 +231,19 @@ class LaneNews(Part):
             self._book.learn(result, time.monotonic())
 
 
-def news_of(book: LaneBook, config: Config) -> list[Part]:
+def news_of(book: LaneBook) -> list[Part]:
     """Return the part that keeps a book up to date; none without rules for lanes."""
-    return [LaneNews(book)] if config.lanes else []
+    return [LaneNews(book)] if book.rules else []
 
 
-def request_in(names: Sequence[str], rules: LaneRules) -> LanesRequest:
+def served_by(book: LaneBook) -> Callable[[str], bool]:
+    """Return a function that returns True for a lane whose tasks workers run."""
+    return lambda name: book.rules.find(name) is not None
+
+
+def request_in(names: Sequence[str], book: LaneBook) -> LanesRequest:
     """Return the work of a turn that claims one task in these lanes, whatever the book knows."""
-    return LanesRequest(names[:AT_ONCE], 1, rules, new=names[:AT_ONCE])
+    return LanesRequest(names[:AT_ONCE], 1, book.rules, new=names[:AT_ONCE])
 
 
 def _first(ready: dict[str, Rank], count: int) -> list[str]:

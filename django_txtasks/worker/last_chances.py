@@ -16,7 +16,6 @@ from django_txtasks.database.errors import is_timeout
 from django_txtasks.lifecycle import heads
 from django_txtasks.lifecycle.heads import LastChance
 from django_txtasks.lifecycle.turn import Capacity, Kind, Subscription, TurnResult
-from django_txtasks.rules.lanes import LaneRules
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.workload import Workload
 
@@ -37,7 +36,7 @@ class LastChances:
     """The last chances that one worker knows. All times are by ``time.monotonic()``.
 
     Args:
-        rules: the lanes whose tasks workers run.
+        serves: returns True for a lane whose tasks this worker runs.
         tell: tells the supervisor that a last chance is due; None = there is no supervisor.
 
     Attributes:
@@ -48,10 +47,10 @@ class LastChances:
         self,
         subscription: Subscription,
         workload: Workload,
-        rules: LaneRules,
+        serves: Callable[[str], bool],
         tell: Callable[[], None] | None = None,
     ) -> None:
-        self._subscription, self._workload, self._rules = subscription, workload, rules
+        self._subscription, self._workload, self._serves = subscription, workload, serves
         self._tell, self._takes = tell, subscription.takes_last
         self.are_all = subscription.kind is Kind.ALONE  # this worker runs nothing else
         self._found: list[LastChance] = []
@@ -144,9 +143,7 @@ class LastChances:
                 raise
             self.next = now + REST_SECONDS
             return False
-        self._foreign.update(
-            one.lane for one in found if one.lane and not self._rules.find(one.lane)
-        )
+        self._foreign.update(one.lane for one in found if one.lane and not self._serves(one.lane))
         found = [one for one in found if one.lane not in self._foreign]
         self._note_first(found, now)
         if found and self._tell is not None and (self._runs or not self._takes):

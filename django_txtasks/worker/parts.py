@@ -18,7 +18,7 @@ from django_txtasks.lifecycle.running import NOTHING, AttemptRun
 from django_txtasks.worker.running.verdicts import tell_late_error
 
 if TYPE_CHECKING:
-    from django_txtasks.conf import Config
+    from django_txtasks.core.ground.config import CoreConfig
     from django_txtasks.lifecycle.attempts import Attempt, Ended
     from django_txtasks.lifecycle.turn import Subscription, TurnResult
     from django_txtasks.worker.hint_inbox import HintInbox
@@ -48,7 +48,7 @@ class Look(Protocol):
 class WorkerContext:
     """A worker, as its parts see it."""
 
-    config: Config
+    config: CoreConfig
     subscription: Subscription
     registration: Registration
     schedule: TurnSchedule

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from django.db import DatabaseError, InterfaceError, connections
 
 from django_txtasks import signals
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database import sessions
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.transactions import own_transaction
@@ -18,7 +18,6 @@ from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.lifecycle.workers import IN_ORDER
 from django_txtasks.models import Worker
 from django_txtasks.rules import payload
-from django_txtasks.worker.process import ends
 
 MAX_RELEASE: int = Worker._meta.get_field("release").max_length  # type: ignore[assignment]
 
@@ -52,7 +51,7 @@ class Registration:
 
     def __init__(
         self,
-        config: Config,
+        config: CoreConfig,
         subscription: Subscription,
         threads: int,
         last_will: LastWill | None,
@@ -108,17 +107,6 @@ class Registration:
             threads=self._threads,
             broker=self._config.broker_address,
         )
-        self._tell_of_ends()
-
-    def _tell_of_ends(self) -> None:
-        """Write down how processes before this one ended. If that fails, it stays unknown."""
-        if not (found := ends.take()):
-            return
-        try:
-            with own_transaction(self._alias, limit=self._config.lease / 2):
-                workers.note_ends(self._alias, found)
-        except (DatabaseError, InterfaceError):
-            connections[self._alias].close()
 
     def beat(self, running: int, connected: bool | None) -> None:
         """Renew the lease, in the open transaction.
@@ -188,15 +176,13 @@ class Registration:
         return self.last_will.number_for(self.id)
 
 
-def release_of(config: Config) -> str:
+def release_of(config: CoreConfig) -> str:
     """Return the release of this process's code, as the settings name it, cut to the length of its column.
 
     If the project's function fails, the error is logged and the release is empty, so that the worker still runs.
     """
-    release: object = config.release
     try:
-        if callable(release):
-            release = release()
+        release = config.release_now()
         if not isinstance(release, str):
             raise TypeError(f"it returned {release!r}, which is no text")
     except Exception as error:

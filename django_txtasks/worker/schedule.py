@@ -12,7 +12,6 @@ from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.engines.portable import KEY_SECONDS
 from django_txtasks.lifecycle.turn import Capacity, Keys, ScanResult, TurnResult
-from django_txtasks.rules.hints import HintConfig
 from django_txtasks.rules.retry import jitter
 from django_txtasks.worker.back_off import BackOff, Kind
 from django_txtasks.worker.running.limits import NEVER
@@ -84,7 +83,7 @@ class NextScan:
 class TurnSchedule:
     """The near future of a worker, from what the worker knows. ``served_lanes``: the last turn served lanes."""
 
-    def __init__(self, config: HintConfig) -> None:
+    def __init__(self, config: CoreConfig) -> None:
         self.config = config
         self._scan = NextScan(config)
         self.timers = Timers(

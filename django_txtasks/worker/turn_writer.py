@@ -18,7 +18,7 @@ from django.db import (
     connections,
 )
 
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database import sessions
 from django_txtasks.database.errors import is_repeatable, is_timeout
 from django_txtasks.database.file import refuse_replaced
@@ -66,7 +66,7 @@ class TurnWriter:
 
     def __init__(
         self,
-        config: Config,
+        config: CoreConfig,
         subscription: Subscription,
         threads: int,
         last_will: LastWill | None = None,

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database.errors import (
     TookTooLong,
     is_refusal,
@@ -26,13 +26,12 @@ from django_txtasks.worker.lane_book import LaneBook, request_in
 from django_txtasks.worker.last_chances import LastChances
 from django_txtasks.worker.looks import Looks
 from django_txtasks.worker.parts import Look, Parts
-from django_txtasks.worker.process.probes import Liveness
-from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.registration import DeclaredLost
 from django_txtasks.worker.running.awaited_sessions import awaiting
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.slot_pool import SlotPool
 from django_txtasks.worker.schedule import Plan, TurnSchedule
+from django_txtasks.worker.surroundings import SignsOfLife, StopRequests
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.workload import Workload
 
@@ -49,7 +48,7 @@ class Turns:
 
     def __init__(
         self,
-        config: Config,
+        config: CoreConfig,
         subscription: Subscription,
         *,
         schedule: TurnSchedule,
@@ -61,8 +60,8 @@ class Turns:
         slots: SlotPool,
         writer: TurnWriter,
         inbox: HintInbox,
-        stop: Shutdown,
-        liveness: Liveness,
+        stop: StopRequests,
+        liveness: SignsOfLife,
     ) -> None:
         self._config, self._workload, self._slots = config, workload, slots
         self._writer, self._buffer, self._inbox = writer, writer.buffer, inbox
@@ -176,7 +175,7 @@ class Turns:
         if self.last_chances.are_next:
             plan = self.schedule.plan_alone(capacity, self.last_chances.ids)
             lanes = self.last_chances.lanes if plan.serves_lanes else None
-            return plan, lanes and request_in(lanes, self._config.lanes)
+            return plan, lanes and request_in(lanes, self.lanes)
         plan = self.schedule.plan(
             capacity,
             hinted,

@@ -15,19 +15,15 @@ from django.db import DatabaseError, InterfaceError, reset_queries
 
 from django_txtasks import signals
 from django_txtasks.cancel_requests import CancelRequests
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.lifecycle.workers import STUCK, End
 from django_txtasks.worker.hint_inbox import HintInbox, Listening
-from django_txtasks.worker.lane_book import LaneBook, news_of
+from django_txtasks.worker.lane_book import LaneBook, news_of, served_by
 from django_txtasks.worker.last_chances import LastChances
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.looks import Looks
 from django_txtasks.worker.parts import Parts, WorkerContext, parts_of_features
-from django_txtasks.worker.process.probes import Liveness
-from django_txtasks.worker.process.recycling import RecyclePolicy
-from django_txtasks.worker.process.shortage import news
-from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.recording.outcome_buffer import key
 from django_txtasks.worker.registration import LastWill
 from django_txtasks.worker.running.awaited_sessions import are_long, tell_long_waits
@@ -38,6 +34,7 @@ from django_txtasks.worker.running.runner import Runner
 from django_txtasks.worker.running.slot_sessions import SlotSessions
 from django_txtasks.worker.running.verdicts import failed
 from django_txtasks.worker.schedule import TurnSchedule
+from django_txtasks.worker.surroundings import Replacement, SignsOfLife, StopRequests
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.turns import Turns
 from django_txtasks.worker.workload import Workload
@@ -87,23 +84,23 @@ class Worker:
 
     def __init__(
         self,
-        config: Config,
+        config: CoreConfig,
         subscription: Subscription,
         *,
         threads: int,
         async_tasks: int = 0,
         inbox: HintInbox,
-        stop: Shutdown,
+        stop: StopRequests,
         until_idle: bool = False,
         max_tasks: int | None = None,
-        recycling: RecyclePolicy | None = None,
+        recycling: Replacement | None = None,
         last_will: LastWill | None = None,
-        liveness: Liveness | None = None,
+        liveness: SignsOfLife | None = None,
         tell_of_last_chance: Callable[[], None] | None = None,
     ) -> None:
         self.config, self.inbox, self.stop, self._until_idle = config, inbox, stop, until_idle
-        self.recycling = recycling or RecyclePolicy()
-        self.liveness = liveness or Liveness(config.lease)
+        self.recycling = recycling or Replacement()
+        self.liveness = liveness or SignsOfLife()
         self.parts = Parts()
         self.writer = TurnWriter(
             config, subscription, async_tasks or threads, last_will, self.parts
@@ -114,7 +111,7 @@ class Worker:
         context = WorkerContext(
             config, subscription, registration, self.schedule, self.writer.scans, inbox
         )
-        self.parts.add([*parts_of_features(context), *news_of(self.lanes, config)])
+        self.parts.add([*parts_of_features(context), *news_of(self.lanes)])
         requests = CancelRequests()
         runner = Runner(
             subscription.alias,
@@ -139,7 +136,7 @@ class Worker:
             parts=self.parts,
         )
         self.last_chances = LastChances(
-            subscription, self.workload, config.lanes, tell_of_last_chance
+            subscription, self.workload, served_by(self.lanes), tell_of_last_chance
         )
         cancels = driver.cancels(subscription.alias, registration, self.slots, requests)
         self.looks = Looks(self.parts, own=(cancels, self.last_chances))
@@ -162,10 +159,10 @@ class Worker:
         self._recycle, self._has_told = "", False  # reason for a new process; of the stop
         self._alias = subscription.alias
 
-    def session_news(self) -> bytes:
-        """Return what a supervisor hears every second of the database sessions of this process."""
-        is_short = self.liveness.lacks_session or self._sessions.are_short or are_long(self._alias)
-        return news(is_short=is_short, answers=self.liveness.is_answered())
+    @property
+    def lacks_session(self) -> bool:
+        """True if the loop or a thread of it gets no database session, or waits long for one."""
+        return self.liveness.lacks_session or self._sessions.are_short or are_long(self._alias)
 
     def run(self) -> Exit:
         """Work until stopped, then until all running tasks have ended."""

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.worker.parts import Parts
-from django_txtasks.worker.process.recycling import RecyclePolicy
 from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
 from django_txtasks.worker.running.many_claims import ManyClaims
 from django_txtasks.worker.running.prefetch import GatherPolicy, PrefetchPolicy
 from django_txtasks.worker.running.slot_pool import SlotPool
 from django_txtasks.worker.running.slot_sessions import SlotSessions
+from django_txtasks.worker.surroundings import Replacement
 
 
 class Collected(NamedTuple):
@@ -90,7 +90,7 @@ class Workload:
         prefetch: PrefetchPolicy,
         sessions: SlotSessions,
         *,
-        recycling: RecyclePolicy,
+        recycling: Replacement,
         max_tasks: int | None,
         many: ManyClaims,
         parts: Parts,

@@ -101,6 +101,8 @@ class CoreConfig:
         discard_dead_after: time after which a cleaner discards dead tasks, by queue, with ``*`` for all
             others; None, or a queue that is not covered = never.
         grace: time for which running tasks may continue after the first stop signal.
+        hint_retry_interval: time after which a hint is looked up again if its row is not there yet.
+        hint_give_up_after: time after which such a hint is dropped.
         retry_base: wait after the first failure; it doubles with each further failure.
         retry_ceiling: the longest wait between two attempts.
         ageing: the priority of a due task increases by 1 each time it has waited this long; None = never.
@@ -119,6 +121,8 @@ class CoreConfig:
         default_factory=dict, metadata=parsed_by(_discard_dead_after)
     )
     grace: timedelta = timedelta(seconds=30)
+    hint_retry_interval: timedelta = timedelta(seconds=2)
+    hint_give_up_after: timedelta = timedelta(seconds=10)
     retry_base: timedelta = timedelta(seconds=5)
     retry_ceiling: timedelta = timedelta(hours=1)
     ageing: timedelta | None = field(default=None, metadata=parsed_by(_duration_or_none))
@@ -129,6 +133,12 @@ class CoreConfig:
             raise ConfigError(
                 f"TXTASKS['lease'] is {self.lease}, TXTASKS['heartbeat_interval'] is {self.heartbeat_interval}: "
                 "a lease shorter than 3 beats declares living workers lost. Lengthen the lease or beat more often."
+            )
+        if self.hint_give_up_after < self.hint_retry_interval:
+            raise ConfigError(
+                f"TXTASKS['hint_give_up_after'] is {self.hint_give_up_after}, shorter than "
+                f"TXTASKS['hint_retry_interval'] ({self.hint_retry_interval}): a hint would be forgotten before "
+                "its row is looked up again."
             )
         if self.retry_ceiling < self.retry_base:
             raise ConfigError(
@@ -147,6 +157,35 @@ class CoreConfig:
     def implied(cls) -> dict[str, Any]:
         """Return values, by key, that other settings of the site imply. ``TXTASKS`` has precedence."""
         return {}
+
+    @property
+    def broker_address(self) -> str:
+        """Address of the message broker, for people; "none" without one."""
+        return "none"
+
+    @property
+    def has_database_hints(self) -> bool:
+        """True if the database itself tells workers of new tasks."""
+        return False
+
+    @property
+    def queues_of_workers(self) -> tuple[str, ...]:
+        """The queues whose tasks workers run."""
+        return self.queues
+
+    def release_now(self) -> object:
+        """Return the release of the code of this process.
+
+        Raises:
+            Exception: the function of the site has failed.
+        """
+        return ""
+
+    def of(self, kind: type[C]) -> C:
+        """Return these settings as the settings of a feature, whose class is ``kind``."""
+        if not isinstance(self, kind):
+            raise TypeError(f"{kind.__name__} is not part of the settings")
+        return self
 
     @cached_property
     def retention(self) -> Retention:

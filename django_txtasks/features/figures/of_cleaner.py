@@ -7,9 +7,12 @@ from collections.abc import Iterable
 from django_txtasks.cleaner.figures import Figures
 from django_txtasks.cleaner.parts import Place, StepContext
 from django_txtasks.cleaner.passes import Step
+from django_txtasks.features.figures.options import FigureConfig
 
 
 def steps(context: StepContext) -> Iterable[tuple[Place, Step]]:
     """Return the step that adds up. If the database ends its session, no other step is left out."""
-    figures = Figures(context.config, context.alias, emit=context.emit, clock=context.clock)
+    figures = Figures(
+        context.config.of(FigureConfig), context.alias, emit=context.emit, clock=context.clock
+    )
     return [(Place.LAST, figures.add_up)]

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from django_txtasks.cleaner.parts import Place, StepContext
 from django_txtasks.cleaner.passes import Step
+from django_txtasks.features.lanes.options import LaneConfig
 from django_txtasks.lanes import claiming
 
 KEEP_UNUSED = timedelta(days=7)
@@ -18,7 +19,7 @@ def steps(context: StepContext) -> Iterable[tuple[Place, Step]]:
 
     def forget_lanes() -> Iterator[Counter[str]]:
         """Delete rows of unused lanes."""
-        rules = context.config.lanes
+        rules = context.config.of(LaneConfig).lanes
         _, behind = claiming.forget(context.alias, KEEP_UNUSED, rules)
         while behind:
             yield Counter()

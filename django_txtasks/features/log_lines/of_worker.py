@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 
+from django_txtasks.features.log_lines.options import LogLineConfig
 from django_txtasks.lifecycle.attempts import Ended
 from django_txtasks.lifecycle.running import AttemptRun
 from django_txtasks.signals import last_lines
@@ -40,5 +41,5 @@ class LogLines(Part):
 
 def parts(context: WorkerContext) -> Iterable[Part]:
     """Return the part for one worker, if the settings keep log lines."""
-    lines = context.config.keep_log
+    lines = context.config.of(LogLineConfig).keep_log
     return [LogLines(lines)] if lines else []

@@ -13,9 +13,10 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.declarations import specs
 from django_txtasks.features.notices.brake import brakes, digest_delay
+from django_txtasks.features.notices.options import NoticeConfig
 from django_txtasks.lifecycle.arrow_parts import ArrowPart
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, FollowUps
 from django_txtasks.lifecycle.enqueueing import NewTask, insert
@@ -30,8 +31,9 @@ class Notices(ArrowPart):
     """Adds the notices of tasks that die, as many as the brake allows, and then a digest."""
 
     def follow_ups(
-        self, alias: str, ended: Sequence[Ended], config: Config
+        self, alias: str, ended: Sequence[Ended], config: CoreConfig
     ) -> tuple[list[NewTask], list[NewTask]]:
+        config = config.of(NoticeConfig)
         deaths = [one for one in ended if one.arrow is Arrow.BURY and _notices(one.attempt, config)]
         if not deaths:
             return [], []
@@ -49,7 +51,7 @@ class Notices(ArrowPart):
         return notices, [_notice(DIGEST, json.dumps([alias]), config, delay=delay)]
 
 
-def digest(alias: str, data: dict[str, Any], config: Config) -> FollowUps:
+def digest(alias: str, data: dict[str, Any], config: NoticeConfig) -> FollowUps:
     """Enqueue a digest of dead tasks for each kind of notice, in the open transaction."""
     text = json.dumps([data], separators=(",", ":"))
     tasks = [_notice(name, text, config) for name in _ways(config)]
@@ -57,13 +59,13 @@ def digest(alias: str, data: dict[str, Any], config: Config) -> FollowUps:
     return [task.hint for task in tasks]
 
 
-def _notices(attempt: Attempt, config: Config) -> list[str]:
+def _notices(attempt: Attempt, config: NoticeConfig) -> list[str]:
     """Return the names of the tasks that report a death. The death of a notice is only logged."""
     ways = _ways(config)
     return [] if attempt.task_name in (*ways, DIGEST) else ways
 
 
-def _ways(config: Config) -> list[str]:
+def _ways(config: NoticeConfig) -> list[str]:
     asked = config.dead_notices
     return [
         name
@@ -72,7 +74,7 @@ def _ways(config: Config) -> list[str]:
     ]
 
 
-def _notice(name: str, args: str, config: Config, delay: timedelta | None = None) -> NewTask:
+def _notice(name: str, args: str, config: NoticeConfig, delay: timedelta | None = None) -> NewTask:
     task_spec = specs.task_spec(name)
     queues = config.queues_of_workers or config.queues
     if task_spec["queue_name"] not in queues:

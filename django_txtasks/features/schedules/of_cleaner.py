@@ -8,13 +8,18 @@ from django_txtasks.cleaner.parts import Beside, Place, StepContext
 from django_txtasks.cleaner.passes import Step
 from django_txtasks.cleaner.schedule_reports import ScheduleReports
 from django_txtasks.cleaner.ticker import Ticker
+from django_txtasks.conf import Config
 
 
 def steps(context: StepContext) -> Iterable[tuple[Place, Step] | Beside]:
     """Return what writes ticks, and the steps that report late daily tasks and schedules unlike the code's."""
     reports = ScheduleReports(context.alias, emit=context.emit, clock=context.clock)
     ticker = Ticker(
-        context.config, context.alias, notify=context.notify, emit=context.emit, clock=context.clock
+        context.config.of(Config),
+        context.alias,
+        notify=context.notify,
+        emit=context.emit,
+        clock=context.clock,
     )
     return [
         ticker,

@@ -62,6 +62,7 @@ from django_txtasks.worker.process.patience import Patience
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.recycling import EXIT_CODE, RecyclePolicy
 from django_txtasks.worker.process.scaling import Limits, ProcessScaler
+from django_txtasks.worker.process.shortage import news
 from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.process.supervisor import Supervisor
 from django_txtasks.worker.worker import Exit, Worker
@@ -156,7 +157,7 @@ class Command(OwnCommand):
             liveness=liveness,
             tell_of_last_chance=_tell_of_last_chance if signs.are_heard() else None,
         )
-        signs.repeat(worker.session_news)
+        signs.repeat(lambda: news(is_short=worker.lacks_session, answers=liveness.is_answered()))
         _begin(liveness)
         _say_what_nobody_declares(subscription, options["known_names"])
         exited = worker.run()

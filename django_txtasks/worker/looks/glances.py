@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from django.db import DatabaseError
 
-from django_txtasks.conf import Config
 from django_txtasks.database.errors import TookTooLong, is_timeout
 from django_txtasks.lifecycle.heads import Heads
 from django_txtasks.lifecycle.turn import Subscription, TurnResult
+from django_txtasks.rules.hints import HintConfig
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.parts import Part, WorkerContext
 from django_txtasks.worker.running.limits import NEVER
@@ -32,7 +32,7 @@ class Glances(Part):
         inbox: while its source is connected, hints come, so there are no glances.
     """
 
-    def __init__(self, config: Config, subscription: Subscription, inbox: HintInbox) -> None:
+    def __init__(self, config: HintConfig, subscription: Subscription, inbox: HintInbox) -> None:
         self._is_on = config.may_hint_by_database
         self._inbox, self.looks_instead = inbox, (self,)
         self._heads = Heads(subscription)
@@ -76,4 +76,4 @@ class Glances(Part):
 
 def parts(context: WorkerContext) -> Iterable[Part]:
     """Return the part for one worker."""
-    return [Glances(context.config, context.subscription, context.inbox)]
+    return [Glances(context.config.of(HintConfig), context.subscription, context.inbox)]

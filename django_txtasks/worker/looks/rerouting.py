@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Iterable
 
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.declarations import registry
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.lifecycle.turn import Subscription, TurnResult
@@ -35,7 +35,7 @@ class Rerouting(Part):
         inbox: says whether its hints reach all workers.
     """
 
-    def __init__(self, config: Config, subscription: Subscription, inbox: HintInbox) -> None:
+    def __init__(self, config: CoreConfig, subscription: Subscription, inbox: HintInbox) -> None:
         self._inbox = inbox
         self._alias, self._names = subscription.alias, frozenset(subscription.names)
         self._reach_all = config.has_database_hints

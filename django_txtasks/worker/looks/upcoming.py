@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from django.db import DatabaseError
 
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database.errors import TookTooLong, is_timeout
 from django_txtasks.lifecycle.turn import Bucket, Subscription, TurnResult
 from django_txtasks.lifecycle.upcoming import upcoming
@@ -42,7 +42,11 @@ class UpcomingLook(Part):
     """
 
     def __init__(
-        self, config: Config, subscription: Subscription, schedule: TurnSchedule, scans: ScanCursor
+        self,
+        config: CoreConfig,
+        subscription: Subscription,
+        schedule: TurnSchedule,
+        scans: ScanCursor,
     ) -> None:
         self._subscription, self._schedule, self._scans = subscription, schedule, scans
         self._ahead = min(POLLS_AHEAD * config.poll_interval.total_seconds(), MOST_SECONDS_AHEAD)

@@ -7,6 +7,14 @@ its environment, which both a copy and a new program get. A worker writes them d
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+
+from django.db import DatabaseError, InterfaceError, connections
+
+from django_txtasks.database.transactions import own_transaction
+from django_txtasks.lifecycle import workers
+from django_txtasks.worker.parts import Part, WorkerContext
+from django_txtasks.worker.running.limits import NEVER
 
 ENDS = "TXTASKS_ENDS"
 MOST = 50
@@ -24,6 +32,36 @@ def take() -> dict[int, str]:
     entries = _entries()
     os.environ.pop(ENDS, None)  # not for processes that tasks start
     return {int(pid): _how(int(code)) for pid, code in (one.split(":") for one in entries)}
+
+
+class EndsBefore(Part):
+    """Writes down how processes before this one ended. If that fails, it stays unknown."""
+
+    def __init__(self, context: WorkerContext) -> None:
+        self._context, self._is_done = context, False
+        self.looks = (self,)
+
+    @property
+    def next(self) -> float:
+        """Time of the only look: when the worker has registered."""
+        return NEVER if self._is_done or self._context.registration.id is None else 0.0
+
+    def look(self) -> bool:
+        """Write the ends. Return False: this look finds no work. Never raises for the database."""
+        self._is_done = True
+        if found := take():
+            alias = self._context.alias
+            try:
+                with own_transaction(alias, limit=self._context.config.lease / 2):
+                    workers.note_ends(alias, found)
+            except (DatabaseError, InterfaceError):
+                connections[alias].close()
+        return False
+
+
+def parts(context: WorkerContext) -> Iterable[Part]:
+    """Return the part for one worker."""
+    return [EndsBefore(context)]
 
 
 def _entries() -> list[str]:

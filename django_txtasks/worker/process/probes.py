@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from django_txtasks.worker.process.probe_server import Page, ProbeServer
+from django_txtasks.worker.surroundings import SignsOfLife
 
 TOUCH_SECONDS = 1.0
 """Seconds between two touches of the file."""
@@ -24,7 +25,7 @@ ANSWER_SECONDS = 10.0
 """Seconds after a write for which the database counts as present. An idle worker writes every few seconds."""
 
 
-class Liveness:
+class Liveness(SignsOfLife):
     """Signs of life of a loop: its last round, its last write, and since when the database refuses its writes.
 
     Args:

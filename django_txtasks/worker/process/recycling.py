@@ -8,6 +8,7 @@ from pathlib import Path
 
 from django_txtasks.lifecycle.workers import MEMORY
 from django_txtasks.wording import counted
+from django_txtasks.worker.surroundings import Replacement
 
 EXIT_CODE = 75
 """Exit code that tells the supervisor to start a new process at once (EX_TEMPFAIL of sysexits.h)."""
@@ -20,7 +21,7 @@ SLOW_CHECK_SECONDS = 0.5
 _STATM = Path("/proc/self/statm")
 
 
-class RecyclePolicy:
+class RecyclePolicy(Replacement):
     """Limits after which a worker process is replaced.
 
     Args:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 
 from django_txtasks import signals
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database.errors import message_of
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
@@ -45,7 +45,7 @@ class OutcomeBuffer:
         lately: recently recorded ends, without ends of tasks that may run again anyway.
     """
 
-    def __init__(self, alias: str, config: Config, parts: Parts | None = None) -> None:
+    def __init__(self, alias: str, config: CoreConfig, parts: Parts | None = None) -> None:
         self.alias, self.config, self._parts = alias, config, parts or Parts()
         self.waiting: list[Ended] = []
         self.lately: OrderedDict[Key, Arrow] = OrderedDict()
@@ -220,7 +220,7 @@ def key(one: Ended) -> Key:
     return one.attempt.task_id, one.attempt.number
 
 
-def _record_one(alias: str, one: Ended, config: Config) -> Recorded | None:
+def _record_one(alias: str, one: Ended, config: CoreConfig) -> Recorded | None:
     """Record one outcome, in the open transaction. If the database refuses it, the task becomes dead.
 
     Returns:

@@ -15,8 +15,8 @@ from django.db import DatabaseError, InterfaceError, transaction
 
 from django_txtasks import signals
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
-from django_txtasks.conf import Config
 from django_txtasks.context import TaskContext
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.database.sessions import session_of_thread
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.registry import Declaration
@@ -77,7 +77,7 @@ class Runner:
     """
 
     alias: str
-    config: Config
+    config: CoreConfig
     note_session: Callable[[str], None]
     requests: CancelRequests = NOBODY
     parts: Parts = field(default_factory=Parts)

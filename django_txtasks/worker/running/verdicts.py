@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from django_txtasks import signals
-from django_txtasks.conf import Config
+from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.core.ground.seams import OF_ERRORS
 from django_txtasks.database.errors import NothingDone, str_of
 from django_txtasks.declarations import registry
@@ -42,7 +42,7 @@ def error_parts() -> tuple[ErrorPart, ...]:
     return tuple(part for module in OF_ERRORS.modules for part in module.PARTS)
 
 
-def failed(attempt: Attempt, error: BaseException, config: Config) -> Ended:
+def failed(attempt: Attempt, error: BaseException, config: CoreConfig) -> Ended:
     """Choose the arrow of an attempt that raised: RETRY or BURY count as a failure, the others do not."""
     declaration = registry.find(attempt.task_name)
     if (ended := _not_begun_or_suspended(attempt, error, declaration)) is not None:
@@ -101,7 +101,7 @@ def _is_asked_retry(error: BaseException) -> bool:
 
 
 def _delay(
-    attempt: Attempt, error: BaseException, declaration: Declaration | None, config: Config
+    attempt: Attempt, error: BaseException, declaration: Declaration | None, config: CoreConfig
 ) -> timedelta:
     """Return the time until the retry: from the function's own ``backoff``, if it works."""
     failures = attempt.failures + 1
