@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django_txtasks.core.ground.seams import (
+    AROUND,
     CONFIG,
     OF_CALLS,
     OF_CLEANER,
@@ -72,6 +73,8 @@ ACCELERATORS = (
 OF_PROCESSES = (Feature(name="ends", worker="django_txtasks.worker.process.ends"),)
 GUARDS = (
     Feature(name="task_threads", worker="django_txtasks.worker.running.task_threads"),
+    Feature(name="awaited_sessions", worker="django_txtasks.worker.running.awaited_sessions"),
+    Feature(name="slot_sessions", worker="django_txtasks.worker.running.slot_sessions"),
     Feature(name="replaced_file", cleaner="django_txtasks.cleaner.replaced_file"),
 )
 """They protect a process from what the code of tasks, and people, may do to it."""
@@ -80,6 +83,7 @@ GUARDS = (
 def assemble() -> None:
     """Tell the core which features there are. Called once, when Django starts."""
     CONFIG.use("django_txtasks.conf.Config")
+    AROUND.use("django_txtasks.worker.running.guarded")
     every = (*FEATURES, *ACCELERATORS, *OF_PROCESSES, *GUARDS)
     OF_CALLS.use([one.calls for one in every if one.calls])
     OF_CLEANER.use([one.cleaner for one in every if one.cleaner])

@@ -62,6 +62,7 @@ INTO_CORE = {
     "core/working/last_chances.py": "After a crash, the last attempt that is allowed runs beside no other task.",
     "core/working/parts.py": "All drivers end an attempt alike, and no part changes its outcome.",
     "core/working/surroundings.py": "A worker that is told to stop claims nothing more.",
+    "core/working/running/unguarded.py": "Nothing of an attempt stays in the session of the next one.",
     "core/working/running/verdicts.py": "The error of an attempt decides the arrow of its row.",
     "core/rows/running.py": "A batch that a task opens ends with its attempt.",
     "core/ground/config.py": "A lease is three beats or longer.",

@@ -12,11 +12,11 @@ import pytest
 from django.db import OperationalError, connection
 from probe import tasks
 
+from django_txtasks.database.errors import NoSession
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.models import Task
 from django_txtasks.worker.running import awaited_sessions, slot_sessions
-from django_txtasks.worker.running.connections import NoSession
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.slot_sessions import SlotSessions
 
@@ -156,22 +156,22 @@ def sessions():
 @pytest.mark.once
 def test_where_all_is_well_all_is_claimed():
     one = sessions()
-    one.note([DONE])
+    one.collected([(DONE, 0.1)])
     assert one.limited(FREE) == FREE
-    assert one.pause_end == NEVER
+    assert one.next == NEVER
 
 
 @pytest.mark.once
 def test_after_a_refusal_nothing_is_claimed_and_then_one(monkeypatch):
     one = sessions()
-    one.note([NOT_BEGUN, NOT_BEGUN, DONE])
+    one.collected([(each, 0.1) for each in (NOT_BEGUN, NOT_BEGUN, DONE)])
     assert one.limited(FREE).width == 0
-    assert one.pause_end < NEVER
-    monkeypatch.setattr(slot_sessions.time, "monotonic", lambda at=one.pause_end: at)
+    assert one.next < NEVER
+    monkeypatch.setattr(slot_sessions.time, "monotonic", lambda at=one.next: at)
     assert one.limited(FREE).width == 1
     assert one.limited(FREE._replace(limit=0)).width == 0
-    assert one.pause_end == NEVER
-    one.note([DONE])
+    assert one.next == NEVER
+    one.collected([(DONE, 0.1)])
     assert one.limited(FREE) == FREE
 
 
@@ -179,7 +179,7 @@ def test_after_a_refusal_nothing_is_claimed_and_then_one(monkeypatch):
 def test_pauses_grow_but_not_with_slots_that_are_refused_at_once(caplog):
     one, pauses = sessions(), []
     for _ in range(8):
-        one.note([NOT_BEGUN] * 5)
+        one.collected([(NOT_BEGUN, 0.1)] * 5)
         pauses.append(one._failures)
         one._pause_end = 0.0
     assert pauses == list(range(1, 9))

@@ -44,6 +44,10 @@ class NothingDone(Exception):
     """The database has lost or refused a session, and nothing of a task was done."""
 
 
+class NoSession(NothingDone):
+    """The database gives this thread no session. The task has not begun."""
+
+
 class TookTooLong(OperationalError):
     """Several statements together took longer than their limit."""
 

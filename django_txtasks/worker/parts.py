@@ -20,7 +20,7 @@ from django_txtasks.worker.running.verdicts import tell_late_error
 if TYPE_CHECKING:
     from django_txtasks.core.ground.config import CoreConfig
     from django_txtasks.lifecycle.attempts import Attempt, Ended
-    from django_txtasks.lifecycle.turn import Subscription, TurnResult
+    from django_txtasks.lifecycle.turn import Capacity, Subscription, TurnResult
     from django_txtasks.worker.hint_inbox import HintInbox
     from django_txtasks.worker.registration import Registration
     from django_txtasks.worker.scan_cursor import ScanCursor
@@ -119,6 +119,15 @@ class Part:
 
     # -- the worker -------------------------------------------------------------------------------
 
+    @property
+    def lacks_session(self) -> bool:
+        """True if the database gives this worker, or a thread of it, no session."""
+        return False
+
+    def limited(self, capacity: Capacity) -> Capacity:
+        """Return the part of the capacity that the next turn may claim."""
+        return capacity
+
     def started(self) -> None:
         """Prepare the process, before the worker's first turn."""
 
@@ -161,6 +170,7 @@ class Parts:
         self._collected, self._recorded = (
             overriding(method, self.all) for method in (Part.collected, Part.recorded)
         )
+        self._limited = overriding(Part.limited, self.all)
         self._taken_back = overriding(Part.taken_back, self.all)
 
     # -- an attempt -------------------------------------------------------------------------------
@@ -211,6 +221,12 @@ class Parts:
             turned(result, alone=alone)
 
     # -- the worker -------------------------------------------------------------------------------
+
+    def limited(self, capacity: Capacity) -> Capacity:
+        """See ``Part.limited``."""
+        for limited in self._limited:
+            capacity = limited(capacity)
+        return capacity
 
     def ended_lately(self) -> dict[str, str]:
         """See ``Part.ended_lately``."""

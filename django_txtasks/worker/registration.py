@@ -75,6 +75,11 @@ class Registration:
             raise DeclaredLost
         return self.id
 
+    @property
+    def name(self) -> uuid.UUID | str:
+        """The worker's id; before registration, a text for the log."""
+        return self.id or "(not registered yet)"
+
     def note_session(self, session: str) -> None:
         """Note the database session of the calling slot thread."""
         self.slot_sessions[threading.get_ident()] = session

@@ -1,4 +1,4 @@
-"""What a worker asks of the process around it. A process that offers nothing is enough for a worker."""
+"""The process around a worker, as the worker sees it. A process that offers nothing is enough."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class TurnWriter:
     @property
     def name(self) -> uuid.UUID | str:
         """The worker's id; before registration, a text for the log."""
-        return self.id or "(not registered yet)"
+        return self.registration.name
 
     def write(
         self,

@@ -10,6 +10,7 @@ from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
 from django_txtasks.core.ground.config import CoreConfig
+from django_txtasks.core.ground.seams import AROUND
 from django_txtasks.database.errors import (
     TookTooLong,
     is_refusal,
@@ -27,7 +28,6 @@ from django_txtasks.worker.last_chances import LastChances
 from django_txtasks.worker.looks import Looks
 from django_txtasks.worker.parts import Look, Parts
 from django_txtasks.worker.registration import DeclaredLost
-from django_txtasks.worker.running.awaited_sessions import awaiting
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.slot_pool import SlotPool
 from django_txtasks.worker.schedule import Plan, TurnSchedule
@@ -142,7 +142,7 @@ class Turns:
         workload = self._workload
         plan, request = self._plan(capacity, hinted, now)
         try:
-            with awaiting(self._writer.alias):
+            with AROUND.module.awaiting(self._writer.alias):
                 result = self._writer.write(plan, self._slots, self._inbox.connected, request)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
             if request is not None and (isinstance(error, TookTooLong) or is_timeout(error)):

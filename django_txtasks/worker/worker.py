@@ -26,12 +26,10 @@ from django_txtasks.worker.looks import Looks
 from django_txtasks.worker.parts import Parts, WorkerContext, parts_of_features
 from django_txtasks.worker.recording.outcome_buffer import key
 from django_txtasks.worker.registration import LastWill
-from django_txtasks.worker.running.awaited_sessions import are_long, tell_long_waits
 from django_txtasks.worker.running.drivers import Driver, in_threads
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.many_claims import ManyClaims
 from django_txtasks.worker.running.runner import Runner
-from django_txtasks.worker.running.slot_sessions import SlotSessions
 from django_txtasks.worker.running.verdicts import failed
 from django_txtasks.worker.schedule import TurnSchedule
 from django_txtasks.worker.surroundings import Replacement, SignsOfLife, StopRequests
@@ -122,14 +120,10 @@ class Worker:
         )
         driver = _driver(threads, async_tasks, runner, inbox.wake, patience)
         self.slots, self.prefetch, self._stuck = driver.slots, driver.prefetch, driver.stuck
-        self._sessions = SlotSessions(
-            subscription.alias, lambda: f"Worker {self.writer.name} (sessions of its threads)"
-        )
         self.workload = Workload(
             self.slots,
             self._buffer,
             self.prefetch,
-            self._sessions,
             recycling=self.recycling,
             max_tasks=max_tasks,
             many=ManyClaims(() if async_tasks else subscription.names),
@@ -157,12 +151,11 @@ class Worker:
         )
         self._listening = Listening(inbox)
         self._recycle, self._has_told = "", False  # reason for a new process; of the stop
-        self._alias = subscription.alias
 
     @property
     def lacks_session(self) -> bool:
         """True if the loop or a thread of it gets no database session, or waits long for one."""
-        return self.liveness.lacks_session or self._sessions.are_short or are_long(self._alias)
+        return self.liveness.lacks_session or any(one.lacks_session for one in self.parts.all)
 
     def run(self) -> Exit:
         """Work until stopped, then until all running tasks have ended."""
@@ -213,7 +206,6 @@ class Worker:
         return is_idle and not (self.inbox.ids or self.inbox.more or self.looks.last_are_due)
 
     def _collect(self) -> None:
-        tell_long_waits()
         ended, released = self.workload.collect()
         # The hinted tasks start in a moment.
         if ended and len(self.inbox.ids) <= self.prefetch.most:
@@ -236,7 +228,6 @@ class Worker:
             now + COLLECT_SECONDS if wake_after > 1 else NEVER,
             self.stop.deadline,
             slots.next_look,
-            self._sessions.pause_end,
             self._stuck.next_look,
             self._listening.update(now, has_room=capacity.width > 0),
         )

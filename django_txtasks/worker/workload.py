@@ -13,7 +13,6 @@ from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
 from django_txtasks.worker.running.many_claims import ManyClaims
 from django_txtasks.worker.running.prefetch import GatherPolicy, PrefetchPolicy
 from django_txtasks.worker.running.slot_pool import SlotPool
-from django_txtasks.worker.running.slot_sessions import SlotSessions
 from django_txtasks.worker.surroundings import Replacement
 
 
@@ -74,7 +73,6 @@ class Workload:
         slots: run the tasks.
         buffer: takes the outcomes, to record them.
         prefetch: limits how many tasks may be claimed before a slot is free for them.
-        sessions: limits claims while slots get no database session.
         max_tasks: maximum number of tasks to claim; None = no limit.
         many: claims for functions of many tasks.
         parts: learn of attempts that are collected, or released before they begin.
@@ -88,7 +86,6 @@ class Workload:
         slots: SlotPool,
         buffer: OutcomeBuffer,
         prefetch: PrefetchPolicy,
-        sessions: SlotSessions,
         *,
         recycling: Replacement,
         max_tasks: int | None,
@@ -97,7 +94,7 @@ class Workload:
     ) -> None:
         self._many, self._parts = many, parts
         self._slots, self._buffer, self._prefetch = slots, buffer, prefetch
-        self._sessions, self._recycling = sessions, recycling
+        self._recycling = recycling
         self._gathering = Gathering(slots, prefetch)
         self.count = 0
         self._left = sys.maxsize if max_tasks is None else max_tasks
@@ -121,7 +118,7 @@ class Workload:
             limit=int(min(self._left, self._recycling.room(self.count))),
             short_names=self._prefetch.short,
         )
-        return self._sessions.limited(self._many.widened(capacity))
+        return self._parts.limited(self._many.widened(capacity))
 
     @property
     def gathers_until(self) -> float:
@@ -191,7 +188,6 @@ class Workload:
         timed = self._slots.collect()
         self._parts.collected(timed)
         ended = [one for one, _ in timed]
-        self._sessions.note(ended)
         self._counted(-sum([one.arrow is Arrow.RELEASE for one in ended]))  # these have not begun
         self._buffer.add(ended)
         self._gathering.collected()

@@ -56,6 +56,26 @@ class Composed(Generic[T]):
         return import_string(self._name)  # type: ignore[no-any-return]
 
 
+class Chosen:
+    """A module of the core, or another module with the same functions in its place.
+
+    Args:
+        name: the dotted name of the core's module.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def use(self, name: str) -> None:
+        """Take this module. Call it before the first use."""
+        self._name = name
+
+    @cached_property
+    def module(self) -> Any:
+        """The module, imported."""
+        return import_module(self._name)
+
+
 CONFIG: Composed[CoreConfig] = Composed("django_txtasks.core.ground.config.CoreConfig")
 """The settings; see ``core.ground.config``."""
 OF_CALLS = Seam()
@@ -69,11 +89,15 @@ OF_WORKER = Seam()
 OF_ERRORS = Seam()
 """See ``worker.running.verdicts``."""
 
+AROUND = Chosen("django_txtasks.worker.running.unguarded")
+"""The guards around the code of tasks; see ``worker.running.unguarded``."""
+
 
 def import_all() -> None:
     """Import the modules of all seams, so that the processes that are forked later share them."""
     for seam in (OF_CALLS, OF_CLEANER, OF_ROWS, OF_WORKER, OF_ERRORS):
         _ = seam.modules
+    _ = AROUND.module
 
 
 def overriding(method: Callable[..., Any], parts: Iterable[Any]) -> tuple[Callable[..., Any], ...]:

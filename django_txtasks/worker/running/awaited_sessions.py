@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from django_txtasks import signals
 from django_txtasks.signals.logs import current
+from django_txtasks.worker.parts import Part, WorkerContext
+from django_txtasks.worker.running.limits import NEVER
 
 LONG_SECONDS = 5.0
 """Seconds that an attempt waits for its session before the log says so, and the supervisor hears of it."""
@@ -45,8 +47,37 @@ def awaiting(alias: str) -> Iterator[None]:
         del _waiting[me]
 
 
+class LongWaits(Part):
+    """Logs the attempts of a worker that wait long for their sessions."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self.looks = (self,)
+
+    @property
+    def next(self) -> float:
+        """Time of the next look, by ``time.monotonic()``."""
+        waits = [one.since for one in list(_waiting.values()) if one.facts and not one.is_told]
+        return min(waits) + LONG_SECONDS if waits else NEVER
+
+    def look(self) -> bool:
+        """Log the attempts that have waited for long. Return False: this look finds no work."""
+        tell_long_waits()
+        return False
+
+    @property
+    def lacks_session(self) -> bool:
+        """True if a thread waits long for its session."""
+        return are_long(self._alias)
+
+
+def parts(context: WorkerContext) -> Iterable[Part]:
+    """Return the part for one worker."""
+    return [LongWaits(context.alias)]
+
+
 def tell_long_waits() -> None:
-    """Log each attempt once that has waited for its session for LONG_SECONDS. The loop calls it."""
+    """Log each attempt once that has waited for its session for LONG_SECONDS. ``LongWaits`` calls it."""
     if not _waiting:
         return
     now = time.monotonic()

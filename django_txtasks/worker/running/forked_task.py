@@ -18,16 +18,11 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.forks import register_at_fork
+from django_txtasks.worker.running.limits import forking
 
 FLUSH_SECONDS = 1.0
 """Longest time for the last writes of a child. If another thread of the parent was writing to stderr at the fork,
 the child's copy of stderr stays locked for ever.
-"""
-forking: list[None] = []
-"""One entry for each thread of this process that is inside ``os.fork``.
-
-The hooks that keep this list are C functions: no other thread gets a turn between the call of ``os.fork`` and the
-entry, or between the last hook in Python and the removal.
 """
 _of_parent: list[Any] = []
 """Sessions and pools of the parent, in a child. To drop one could end it in the parent as well."""
@@ -49,7 +44,9 @@ def watch_forks() -> None:
     """Note forks of this process from now on, and make each child open sessions of its own.
 
     The hook that is registered last is the first before a fork, and the last after it in the parent. So the
-    hooks of ``logging`` run while the list ``forking`` has an entry.
+    hooks of ``logging`` run while the list ``forking`` has an entry. The hooks that keep this list are C
+    functions: no other thread gets a turn between the call of ``os.fork`` and the entry, or between the last hook
+    in Python and the removal.
     """
     register_at_fork(
         before=functools.partial(forking.append, None),

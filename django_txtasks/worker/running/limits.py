@@ -8,9 +8,10 @@ import threading
 import time
 
 from django_txtasks.exceptions import TimedOut
-from django_txtasks.worker.running.forked_task import forking
 
 NEVER = float("inf")
+forking: list[None] = []
+"""One entry for each thread of this process that is inside ``os.fork``, if a guard watches forks."""
 FORK_SECONDS = 3.0
 """Longest wait for the end of a fork: three times as long as the fork itself waits for the log."""
 

@@ -8,6 +8,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, NamedTuple
 
+from django_txtasks.core.ground.seams import AROUND
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import TimedOut, meant
 from django_txtasks.items import (
@@ -26,17 +27,6 @@ from django_txtasks.signals import attempt_starting, tracebacks
 from django_txtasks.signals.logs import current
 from django_txtasks.worker.parts import DatabaseCall
 from django_txtasks.worker.running.attempt_context import context_of_attempt
-from django_txtasks.worker.running.connections import (
-    after_attempt,
-    before_attempt,
-    have_session,
-    note_states,
-)
-from django_txtasks.worker.running.forked_task import (
-    call_in_this_process,
-    end_child,
-    forks_of_process,
-)
 from django_txtasks.worker.running.limits import TimeLimit
 from django_txtasks.worker.running.runner import Runner, arguments_of, make_call
 from django_txtasks.worker.running.verdicts import buried, details_of, failed
@@ -103,10 +93,10 @@ class ManyCall:
     def run(self) -> None:
         """Call the function. Never raises: each error is in the outcomes, and each item has one at the end."""
         try:
-            context, forks = context_of_attempt(), forks_of_process()
+            context, forks = context_of_attempt(), AROUND.module.forks_of_process()
             context.run(self._run)
-            if forks_of_process() != forks:  # as in ``Runner.run``
-                end_child()
+            if AROUND.module.forks_of_process() != forks:  # as in ``Runner.run``
+                AROUND.module.end_child()
         except BaseException as error:
             # Otherwise the thread would end, and the rows stay claimed for ever.
             self._bury(error)
@@ -126,16 +116,16 @@ class ManyCall:
         self._clean_up(mark.error)
 
     def _call(self) -> None:
-        before_attempt(self._runner.note_session_of)
+        AROUND.module.before_attempt(self._runner.note_session_of)
         items = [item for item in self._items if self._begins(item)]
         if attempt_starting.receivers:
-            note_states()
+            AROUND.module.note_states()
         if not items:
             return
-        have_session(self._runner.alias, wanted=False)
+        AROUND.module.have_session(self._runner.alias, wanted=False)
         function = registry.get(self._first.task_name).function
         with self.limit:
-            value = call_in_this_process(partial(function, items))
+            value = AROUND.module.call_in_this_process(partial(function, items))
         refuse_value(self._first.task_name, value)
 
     def _begins(self, item: Item[Any]) -> bool:
@@ -195,7 +185,7 @@ class ManyCall:
         ends = [one.ended for one in outcomes]
         errors = _errors_of(ends, error)
         # A Retry or Snooze is no failure.
-        after_attempt(
+        AROUND.module.after_attempt(
             failed=any(one.error and one.exception is not None for one in ends), errors=errors
         )
         # Not before the function is over: a generator of it that has seen an error may continue.

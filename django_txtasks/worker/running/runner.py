@@ -17,6 +17,7 @@ from django_txtasks import signals
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.context import TaskContext
 from django_txtasks.core.ground.config import CoreConfig
+from django_txtasks.core.ground.seams import AROUND
 from django_txtasks.database.sessions import session_of_thread
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.registry import Declaration
@@ -36,20 +37,7 @@ from django_txtasks.rules import payload
 from django_txtasks.signals import attempt_starting, tracebacks
 from django_txtasks.signals.logs import current
 from django_txtasks.worker.parts import DatabaseCall, Parts
-from django_txtasks.worker.running import generators
 from django_txtasks.worker.running.attempt_context import context_of_attempt
-from django_txtasks.worker.running.connections import (
-    after_attempt,
-    before_attempt,
-    have_session,
-    note_states,
-)
-from django_txtasks.worker.running.forked_task import (
-    await_in_this_process,
-    call_in_this_process,
-    end_child,
-    forks_of_process,
-)
 from django_txtasks.worker.running.limits import Interruption, TimeLimit
 from django_txtasks.worker.running.verdicts import (
     buried,
@@ -88,11 +76,11 @@ class Runner:
         Each attempt has a context of its own, so its language, time zone and context variables end with it.
         """
         context = context_of_attempt()
-        forks = forks_of_process()
+        forks = AROUND.module.forks_of_process()
         ended = context.run(self._run_alone, attempt, limit)
         # If this is a child, such as a commit hook may have forked: otherwise it would continue as this thread.
-        if forks_of_process() != forks:
-            end_child()
+        if AROUND.module.forks_of_process() != forks:
+            AROUND.module.end_child()
         if ended.arrow is Arrow.FINISH and not signals.task_finished.has_observers:
             return ended
         return ended._replace(context=context)
@@ -116,7 +104,9 @@ class Runner:
         try:
             # A Retry or Snooze is no failure.
             was_asked = ended.arrow is not Arrow.FINISH and ended.exception is None
-            after_attempt(failed=bool(ended.error) and not was_asked, errors=[ended.exception])
+            AROUND.module.after_attempt(
+                failed=bool(ended.error) and not was_asked, errors=[ended.exception]
+            )
             if ended.recorded and ended.error:
                 self._keep_error(ended)
         except BaseException as error:
@@ -127,10 +117,10 @@ class Runner:
         try:
             self.parts.begin(run)
             attempt = run.attempt
-            before_attempt(self.note_session_of)
+            AROUND.module.before_attempt(self.note_session_of)
             if attempt_starting.receivers:
                 attempt_starting.send(sender=None, **attempt.facts)
-                note_states()
+                AROUND.module.note_states()
             return self._attempted(run, limit)
         except BaseException as error:
             if type(error) is TimedOut:  # it was raised from outside, so it has no text
@@ -146,7 +136,7 @@ class Runner:
         attempt = run.attempt
         declaration = registry.get(attempt.task_name)
         call = call_of(declaration, run, limit, requests=self.requests)
-        have_session(self.alias, wanted=declaration.atomic)
+        AROUND.module.have_session(self.alias, wanted=declaration.atomic)
         return (self._run_atomic if declaration.atomic else _finished_by)(attempt, call)
 
     def _run_atomic(self, attempt: Attempt, call: Callable[[], Any]) -> Ended:
@@ -181,7 +171,7 @@ class Runner:
             try:
                 outcomes.note_hook_error(self.alias, ended)
             except (DatabaseError, InterfaceError):
-                after_attempt(failed=True)
+                AROUND.module.after_attempt(failed=True)
 
     def run_of(self, attempt: Attempt) -> AttemptRun:
         """Return a run of an attempt, for the parts of the worker."""
@@ -251,7 +241,7 @@ class Stop(NamedTuple):
 
 
 def _finished_by(attempt: Attempt, call: Callable[[], Any]) -> Ended:
-    return finished(attempt, call_in_this_process(call))
+    return finished(attempt, AROUND.module.call_in_this_process(call))
 
 
 def finished(attempt: Attempt, value: Any) -> Ended:
@@ -297,14 +287,12 @@ async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit, stop: 
 
     An exception raised in the thread would wait for the event loop.
     """
-    loop, begun = asyncio.get_running_loop(), generators.Generators()
-    generators.watch()
-    begun.own_this_context()
-    task = asyncio.create_task(await_in_this_process(coroutine))
+    loop, close_generators = asyncio.get_running_loop(), AROUND.module.watch_generators()
+    task = asyncio.create_task(AROUND.module.await_in_this_process(coroutine))
     try:
         return await _awaited(loop, task, limit, stop)
     finally:
-        await generators.close_in_own_loop(begun)
+        await close_generators()
 
 
 async def _awaited(
@@ -342,10 +330,10 @@ def make_call(call: DatabaseCall) -> None:
     """Make a call of a part that uses the database, after the task function. The part logs its error."""
     try:
         # Otherwise the call would be undone with a transaction that the function has left open.
-        after_attempt(failed=False)
+        AROUND.module.after_attempt(failed=False)
         call()
     except BaseException:  # also errors of a backend that gets no session
-        after_attempt(failed=True)
+        AROUND.module.after_attempt(failed=True)
 
 
 def _note(error: BaseException, text: str) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
+from django_txtasks.database.errors import NoSession
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity
 from django_txtasks.rules.retry import backoff
 from django_txtasks.signals.outage import Outage
-from django_txtasks.worker.running.connections import NoSession
+from django_txtasks.worker.parts import Part, WorkerContext
 from django_txtasks.worker.running.limits import NEVER
 
 SHORTEST_PAUSE = timedelta(seconds=0.25)
@@ -19,7 +20,7 @@ RECENT_SECONDS = 10.0
 """Seconds after a pause for which its refusal is news. An idle worker does not try again."""
 
 
-class SlotSessions:
+class SlotSessions(Part):
     """Pauses the claims of a worker if a task could not begin without a session, for example after a new password.
 
     Such a task is released without a count against it. After each pause, each turn claims one task, until a task
@@ -33,10 +34,11 @@ class SlotSessions:
         self._outage = Outage(alias, who)
         self._failures = 0
         self._pause_end = 0.0
+        self.looks = (self,)
 
-    def note(self, ended: Iterable[Ended]) -> None:
+    def collected(self, ended: Sequence[tuple[Ended, float]]) -> None:
         """Note tasks that could not begin."""
-        for one in ended:
+        for one, _ in ended:
             if isinstance(one.exception, NoSession):
                 self._refused(one.exception)
             elif self._pause_end and one.arrow is Arrow.FINISH:
@@ -44,13 +46,17 @@ class SlotSessions:
                 if time.monotonic() >= self._pause_end:
                     self._failures = 0
 
+    def look(self) -> bool:
+        """Look for nothing: the loop wakes for the end of a pause."""
+        return False
+
     @property
-    def pause_end(self) -> float:
+    def next(self) -> float:
         """End of the present pause, by ``time.monotonic()``."""
         return self._pause_end if time.monotonic() < self._pause_end else NEVER
 
     @property
-    def are_short(self) -> bool:
+    def lacks_session(self) -> bool:
         """True if a task could not begin lately, and none has ended since the last pause."""
         return self._failures > 0 and time.monotonic() < self._pause_end + RECENT_SECONDS
 
@@ -68,3 +74,12 @@ class SlotSessions:
             pause = backoff(self._failures, base=SHORTEST_PAUSE, ceiling=LONGEST_PAUSE)
             self._pause_end = now + pause.total_seconds()
             self._outage.failed(str(error), pause.total_seconds())
+
+
+def parts(context: WorkerContext) -> Iterable[Part]:
+    """Return the part for one worker."""
+
+    def who() -> str:
+        return f"Worker {context.registration.name} (sessions of its threads)"
+
+    return [SlotSessions(context.alias, who)]

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from django_txtasks import signals
+from django_txtasks.core.ground.seams import AROUND
 from django_txtasks.database.errors import text_of
 from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.signals import tracebacks
 from django_txtasks.signals.queue import close_connections
-from django_txtasks.worker.running.connections import close_old
-from django_txtasks.worker.running.forked_task import watch_forks
 from django_txtasks.worker.running.limits import TimeLimit
 from django_txtasks.worker.running.many_call import ManyCall
 from django_txtasks.worker.running.verdicts import buried
@@ -84,7 +83,8 @@ def close_old_connections() -> float | None:
     ``CancelledError``, which is no Exception.
     """
     try:
-        return close_old()
+        seconds: float | None = AROUND.module.close_old()
+        return seconds
     except BaseException as error:
         signals.session_close_failed.emit(error=text_of(error))
         return CLOSE_AGAIN_SECONDS
@@ -110,7 +110,7 @@ class SlotThreads:
         wake: Callable[[], None],
         call_of: CallOf | None = None,
     ) -> None:
-        watch_forks()
+        AROUND.module.watch()
         self._run, self._wake, self._call_of = run, wake, call_of
         self._wake_after = 1
         self._work: queue.SimpleQueue[SlotRun | None] = queue.SimpleQueue()
