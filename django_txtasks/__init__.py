@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from django_txtasks.assembly import assemble
+
 if TYPE_CHECKING:
     from django_txtasks.context import TaskContext
     from django_txtasks.enqueueing import (
@@ -178,6 +180,8 @@ _ROOM_OF = {
     "task": "functions",
     "tasks_of": "links.reading",
 }
+
+assemble()  # before any module declares a task function
 
 
 def __getattr__(name: str) -> Any:

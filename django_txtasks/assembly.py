@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django_txtasks.core.ground.seams import CONFIG, OF_CALLS, OF_CLEANER
+from django_txtasks.core.ground.seams import OF_CALLS, OF_CLEANER, compose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +45,15 @@ FEATURES = (
     _feature("steps", "cleaner"),
     _feature("figures", "cleaner"),
 )
+COMPOSED = {
+    "django_txtasks.core.ground.config.CoreConfig": "django_txtasks.conf.Config",
+    "django_txtasks.declarations.core_options.CORE": "django_txtasks.declarations.options.OPTIONS",
+}
+"""Classes and tables of the core, each with its counterpart to which features add."""
 
 
 def assemble() -> None:
-    """Tell the core which features there are. Called once, when Django starts."""
-    CONFIG.use("django_txtasks.conf.Config")
+    """Tell the core which features there are. Called once, when the package is imported."""
+    compose(COMPOSED)
     OF_CALLS.use([one.calls for one in FEATURES if one.calls])
     OF_CLEANER.use([one.cleaner for one in FEATURES if one.cleaner])

@@ -2596,7 +2596,7 @@ MUTANTS = [
            "test_links.py::test_what_cannot_be_linked_is_refused_before_anything_is_written"),
     Mutant("links: a long key", "links/subjects.py", {"if len(text) > MOST_CHARACTERS:": "if False:"},
            "test_links.py::test_what_cannot_be_linked_is_refused_before_anything_is_written"),
-    Mutant("links: many objects", "declarations/values.py", {"if len(found) > MOST_SUBJECTS:": "if False:"},
+    Mutant("links: many objects", "features/links/options.py", {"if len(found) > MOST_SUBJECTS:": "if False:"},
            "test_links.py::test_what_cannot_be_linked_is_refused_before_anything_is_written"),
     Mutant("links: a proxy is its concrete model", "links/subjects.py",
            {"(model._meta.concrete_model or model)._meta": "model._meta"},

@@ -61,6 +61,7 @@ PATH = "core/working/turns.py"
 INTO_CORE = {
     "core/working/last_chances.py": "After a crash, the last attempt that is allowed runs beside no other task.",
     "core/ground/config.py": "A lease is three beats or longer.",
+    "core/declaring/table.py": "All options of a call are checked before its first statement.",
     "core/ground/seams.py": "The core imports no feature.",
     "core/enqueueing/parts.py": "All rows of an enqueueing are written in its transaction.",
     "core/cleaning/parts.py": "A step of a pass that fails stops no other step.",

@@ -20,6 +20,7 @@ from django_txtasks import checks, exceptions, task
 from django_txtasks.conf import KEYS, Config, get_config, parse
 from django_txtasks.core.ground.config import CoreConfig, parse_as
 from django_txtasks.declarations import registry
+from django_txtasks.declarations.core_options import CORE
 from django_txtasks.declarations.options import COLUMNS, OF_TASK, OF_USING, Option
 from django_txtasks.enqueueing import calls
 from django_txtasks.exceptions import ConfigError, InvalidDeclaration, TxTasksError, UnknownTask
@@ -119,6 +120,19 @@ def test_help_lists_each_option_with_its_meaning(function, known):
     text = inspect.getdoc(function).split("Args:\n")[1].split("\n\n")[0]
     said = re.findall(r"^    (\w+(?:,\s+\w+)*): +\S", text, re.MULTILINE)
     assert sorted(", ".join(said).replace(",", "").split()) == sorted(known)
+
+
+def test_features_add_options_to_those_of_the_core():
+    assert CORE.of_task.items() <= OF_TASK.items()
+    assert CORE.of_using.items() <= OF_USING.items()
+    assert set(OF_USING) - set(CORE.of_using) == {
+        "unique_key",
+        "settle",
+        "lane",
+        "once",
+        "once_for",
+        "subject",
+    }
 
 
 def test_an_option_with_a_column_is_declared_in_one_place(monkeypatch):

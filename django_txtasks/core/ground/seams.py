@@ -6,16 +6,11 @@ loads no parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-from django.utils.module_loading import import_string
-
-if TYPE_CHECKING:
-    from django_txtasks.core.ground.config import CoreConfig
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -36,28 +31,35 @@ class Seam:
         return [import_module(name) for name in self._names]
 
 
-class Composed(Generic[T]):
-    """A class to which features add settings or methods.
+_wholes: dict[str, str] = {}
+
+
+def compose(wholes: Mapping[str, str]) -> None:
+    """Take a class or table with what features add in place of the core's own. Call it before the first use.
 
     Args:
-        name: the dotted name of the class that the core alone has.
+        wholes: dotted names: that of the core, and that of the whole.
+    """
+    _wholes.update(wholes)
+
+
+class Composed(Generic[T]):
+    """A class, or a table, to which features add.
+
+    Args:
+        core: the dotted name of the class or table without features.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def use(self, name: str) -> None:
-        """Take the subclass of this dotted name. Call it before the first use of the class."""
-        self._name = name
+    def __init__(self, core: str) -> None:
+        self._core = core
 
     @cached_property
-    def kind(self) -> type[T]:
-        """The class, imported."""
-        return import_string(self._name)  # type: ignore[no-any-return]
+    def whole(self) -> T:
+        """The one with what features add, imported."""
+        module, _, name = _wholes.get(self._core, self._core).rpartition(".")
+        return getattr(import_module(module), name)  # type: ignore[no-any-return]
 
 
-CONFIG: Composed[CoreConfig] = Composed("django_txtasks.core.ground.config.CoreConfig")
-"""The settings; see ``core.ground.config``."""
 OF_CALLS = Seam()
 """See ``enqueueing.parts``."""
 OF_CLEANER = Seam()
