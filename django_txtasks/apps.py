@@ -29,10 +29,7 @@ class TxTasksConfig(AppConfig):
             checks,
             notices,
         )
-        from django_txtasks.enqueueing.commit_hints import notify_on_commit
-        from django_txtasks.lifecycle import batches
 
-        batches.tell_workers = notify_on_commit
         autodiscover_modules("tasks")
         post_migrate.connect(bring_schedules, sender=self)
         if sys.argv[1:2] == ["runserver"]:

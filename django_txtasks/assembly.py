@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django_txtasks.core.ground.seams import OF_CALLS, OF_CLEANER, compose
+from django_txtasks.core.ground.seams import (
+    OF_CALLS,
+    OF_CLEANER,
+    OF_ERRORS,
+    OF_ROWS,
+    OF_WORKER,
+    compose,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +26,18 @@ class Feature:
 
     Attributes:
         calls: the module whose ``PARTS`` take part in enqueueings; empty: none.
-        cleaner: the module whose ``steps`` take part in the passes of cleaners; empty: none.
+        cleaner: the module whose ``steps`` take part in the passes and turns of cleaners; empty: none.
+        rows: the module whose ``PARTS`` take part in claims and arrows; empty: none.
+        worker: the module whose ``parts`` take part in the work of workers; empty: none.
+        errors: the module whose ``PARTS`` see the errors of attempts; empty: none.
     """
 
     name: str
     calls: str = ""
     cleaner: str = ""
+    rows: str = ""
+    worker: str = ""
+    errors: str = ""
 
 
 def _feature(name: str, *sides: str) -> Feature:
@@ -34,17 +47,33 @@ def _feature(name: str, *sides: str) -> Feature:
 
 
 FEATURES = (
-    _feature("traces", "calls"),
-    _feature("batches", "calls", "cleaner"),
+    _feature("traces", "calls", "rows", "worker"),
+    _feature("log_lines", "worker", "errors"),
+    _feature("unique", "rows"),
+    _feature("batches", "calls", "cleaner", "rows", "worker"),
     _feature("hand_over", "calls"),
     _feature("once", "calls", "cleaner"),
     _feature("links", "calls"),
     _feature("schedules", "cleaner"),
     _feature("stacks", "cleaner"),
-    _feature("lanes", "cleaner"),
+    _feature("lanes", "cleaner", "rows", "worker"),
+    _feature("progress", "worker"),
+    _feature("misfits", "worker", "errors"),
     _feature("steps", "cleaner"),
-    _feature("figures", "cleaner"),
+    _feature("figures", "cleaner", "rows", "worker"),
+    _feature("notices", "rows"),
 )
+ACCELERATORS = (
+    Feature(name="upcoming", worker="django_txtasks.worker.looks.upcoming"),
+    Feature(name="glances", worker="django_txtasks.worker.looks.glances"),
+    Feature(name="rerouting", worker="django_txtasks.worker.looks.rerouting"),
+)
+"""Without one of these, tasks run as well, and later."""
+GUARDS = (
+    Feature(name="task_threads", worker="django_txtasks.worker.running.task_threads"),
+    Feature(name="replaced_file", cleaner="django_txtasks.cleaner.replaced_file"),
+)
+"""They protect a process from what the code of tasks, and people, may do to it."""
 COMPOSED = {
     "django_txtasks.core.ground.config.CoreConfig": "django_txtasks.conf.Config",
     "django_txtasks.declarations.core_options.CORE": "django_txtasks.declarations.options.OPTIONS",
@@ -55,5 +84,9 @@ COMPOSED = {
 def assemble() -> None:
     """Tell the core which features there are. Called once, when the package is imported."""
     compose(COMPOSED)
-    OF_CALLS.use([one.calls for one in FEATURES if one.calls])
-    OF_CLEANER.use([one.cleaner for one in FEATURES if one.cleaner])
+    every = (*FEATURES, *ACCELERATORS, *GUARDS)
+    OF_CALLS.use([one.calls for one in every if one.calls])
+    OF_CLEANER.use([one.cleaner for one in every if one.cleaner])
+    OF_ROWS.use([one.rows for one in every if one.rows])
+    OF_WORKER.use([one.worker for one in every if one.worker])
+    OF_ERRORS.use([one.errors for one in every if one.errors])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
@@ -18,6 +18,7 @@ from django_txtasks.enqueueing.batches import BatchHandle
 from django_txtasks.exceptions import ClaimLost, TaskCancelled
 from django_txtasks.lifecycle import attempts
 from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.running import NOTHING
 from django_txtasks.progress import ProgressNotes, checked
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class TaskContext:
     _claim: Attempt = field(repr=False, compare=False)
     _alias: str = field(repr=False, compare=False)
     _requests: CancelRequests = field(repr=False, compare=False)
-    _notes: ProgressNotes = field(default_factory=ProgressNotes, repr=False, compare=False)
+    _offered: Mapping[type, Any] = field(default=NOTHING, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle all fields except the last two, which the worker's loop shares with its slots in one process."""
@@ -101,7 +102,9 @@ class TaskContext:
         Raises:
             InvalidArguments: ``done`` or ``total`` is not a number, or the note is not text.
         """
-        self._notes.note(self.task_id, checked(done, total, note))
+        progress = checked(done, total, note)
+        if (notes := self._offered.get(ProgressNotes)) is not None:
+            notes.note(self.task_id, progress)
 
     def check(self) -> None:
         """Raise if the database says that this attempt must stop. Call it before an effect that cannot be undone.

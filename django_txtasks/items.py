@@ -16,7 +16,7 @@ from django_txtasks import signals
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.exceptions import InvalidArguments, MarkRefused, TimedOut
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.open_batches import Opener, running
+from django_txtasks.lifecycle.running import AttemptRun, running
 from django_txtasks.rules import payload
 from django_txtasks.signals import tracebacks
 from django_txtasks.signals.logs import current
@@ -156,8 +156,8 @@ class Item(Generic[T]):
         self._refuse_second()
         _refuse_in_transaction(self)
         attempt = self._attempt
-        opener = Opener(self._alias, attempt.task_id, attempt.batch)
-        self._tokens.append((current.set(attempt.facts), running.set(opener)))
+        run = AttemptRun(attempt, self._alias)
+        self._tokens.append((current.set(attempt.facts), running.set(run)))
         return self
 
     def __exit__(
@@ -166,7 +166,7 @@ class Item(Generic[T]):
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> bool:
-        of_facts, of_opener = self._tokens.pop()
+        of_facts, of_run = self._tokens.pop()
         is_ours = not self._mark and isinstance(error, Exception)
         try:
             if is_ours:
@@ -174,7 +174,7 @@ class Item(Generic[T]):
                 close_lost_sessions()
         finally:
             current.reset(of_facts)
-            running.reset(of_opener)
+            running.reset(of_run)
         if error is None and not self._mark:
             self.finish()
         return is_ours

@@ -14,8 +14,9 @@ from django.db import transaction
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch_column
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.features.notices.of_rows import digest
 from django_txtasks.functions import task
-from django_txtasks.lifecycle import follow_ups, statements
+from django_txtasks.lifecycle import statements
 from django_txtasks.wording import counted
 
 MAX_ATTEMPTS = 200
@@ -25,6 +26,10 @@ MAX_ATTEMPTS = 200
 MAX_COUNTED_TASKS = 100_000
 """Highest number of dead tasks that a digest counts."""
 MAX_LISTED_NAMES = 50
+OF_ONE_TASK = (
+    "task_id", "task_name", "queue_name", "args", "kwargs", "attempt", "failures", "crashes", "result", "error",
+)  # fmt: skip
+"""Keys of the hook data about one task. A digest has the same keys, with None as their values."""
 
 
 @task(idempotent=True, max_attempts=MAX_ATTEMPTS)
@@ -33,7 +38,7 @@ def digest_of_the_dead(database: str) -> None:
     data = _digest(database)
     if data["count"]:  # else people have dealt with them
         with transaction.atomic(using=database):
-            notify_on_commit(database, follow_ups.digest(database, data, get_config()))
+            notify_on_commit(database, digest(database, data, get_config()))
 
 
 def _digest(database: str) -> dict[str, Any]:
@@ -43,7 +48,7 @@ def _digest(database: str) -> dict[str, Any]:
         "database": database,
         "count": counts.total(),
         "dead": dict(counts.most_common(MAX_LISTED_NAMES)),
-        **dict.fromkeys(follow_ups.OF_ONE_TASK),
+        **dict.fromkeys(OF_ONE_TASK),
     }
 
 

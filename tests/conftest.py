@@ -35,8 +35,8 @@ def pytest_collection_finish():
 @pytest.fixture
 def rows(django_db_setup, django_db_blocker):
     """The test database, seen by threads and other processes, empty before and after."""
+    from django_txtasks.features.notices.brake import brakes
     from django_txtasks.hints import sender
-    from django_txtasks.lifecycle.brake import brakes
 
     brakes.clear()
     with django_db_blocker.unblock():

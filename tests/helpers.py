@@ -479,6 +479,31 @@ def subscription(*queues: str, names: Sequence[str] | None = None, kind: str = "
     return Subscription("default", queues, names, Kind(kind))
 
 
+def turn_writer(threads: int = 1) -> Any:
+    """Return what writes the turns of a worker, with the parts of all features."""
+    from django_txtasks.conf import get_config
+    from django_txtasks.worker.hint_inbox import HintInbox
+    from django_txtasks.worker.parts import Parts, WorkerContext, parts_of_features
+    from django_txtasks.worker.schedule import TurnSchedule
+    from django_txtasks.worker.turn_writer import TurnWriter
+
+    config, served, parts = get_config(), subscription(), Parts()
+    writer = TurnWriter(config, served, threads, parts=parts)
+    schedule, inbox = TurnSchedule(config), HintInbox()
+    context = WorkerContext(config, served, writer.registration, schedule, writer.scans, inbox)
+    parts.add(parts_of_features(context))
+    return writer
+
+
+def runner(writer: Any = None) -> Any:
+    """Return what runs attempts in the calling thread, with the parts of this writer's worker, or of another."""
+    from django_txtasks.conf import get_config
+    from django_txtasks.worker.running.runner import Runner
+
+    parts = (writer or turn_writer()).parts
+    return Runner("default", get_config(), lambda session: None, parts=parts)
+
+
 def claim(
     worker: uuid.UUID,
     room: int = 1,

@@ -60,9 +60,14 @@ PATH = "core/working/turns.py"
 """Begin of the path on which a reader learns what happens to a task."""
 INTO_CORE = {
     "core/working/last_chances.py": "After a crash, the last attempt that is allowed runs beside no other task.",
+    "core/working/parts.py": "All drivers end an attempt alike, and no part changes its outcome.",
+    "core/working/running/verdicts.py": "The error of an attempt decides the arrow of its row.",
+    "core/rows/running.py": "A batch that a task opens ends with its attempt.",
     "core/ground/config.py": "A lease is three beats or longer.",
     "core/declaring/table.py": "All options of a call are checked before its first statement.",
     "core/ground/seams.py": "The core imports no feature.",
+    "core/rows/claim_parts.py": "All claims have the same conditions.",
+    "core/rows/arrow_parts.py": "What follows from an arrow is written in the transaction of the arrow.",
     "core/enqueueing/parts.py": "All rows of an enqueueing are written in its transaction.",
     "core/cleaning/parts.py": "A step of a pass that fails stops no other step.",
 }
@@ -186,7 +191,7 @@ def features_in(test: ast.expr) -> set[str]:
     """Return the words of features in the names of a condition."""
     names = {one.id for one in ast.walk(test) if isinstance(one, ast.Name)}
     names |= {one.attr for one in ast.walk(test) if isinstance(one, ast.Attribute)}
-    plain = [re.sub(r"(too|how)_many", "", name) for name in names]
+    plain = [re.sub(r"(too|how|are)_many", "", name) for name in names]
     parts = {part.lower() for name in plain for part in re.findall(r"[A-Z]?[a-z]+", name)}
     return {
         one for part in parts for one in (part, part.removesuffix("s"), part.removesuffix("es"))

@@ -35,7 +35,6 @@ from django_txtasks.testing import run_due_tasks
 from django_txtasks.testing.threads import worker as real_worker
 from django_txtasks.worker.looks import batch_look
 from django_txtasks.worker.looks.batch_look import BatchLook
-from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -339,9 +338,8 @@ def test_one_that_somebody_has_locked_keeps_no_other_from_its_end(who, monkeypat
 
 def look_twice(ids):
     """As a worker does that has ended members of these."""
-    buffer = OutcomeBuffer("default", get_config())
-    buffer.batches = set(ids)
-    look = BatchLook("default", buffer)
+    look = BatchLook("default")
+    look.batches = set(ids)
     for _ in range(2):
         with contextlib.suppress(DatabaseError):
             look.look()

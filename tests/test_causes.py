@@ -24,7 +24,7 @@ from django_txtasks.rules.causes import cause_of, cause_of_class
 from django_txtasks.worker.recording.outcome_buffer import _unrecorded
 from django_txtasks.worker.recording.reconciliation import holder_of
 from django_txtasks.worker.running.limits import NO_LIMIT
-from django_txtasks.worker.running.runner import Runner, failed
+from django_txtasks.worker.running.verdicts import failed
 
 OWN = {"shop"}
 
@@ -341,7 +341,7 @@ def test_an_outcome_that_the_database_refuses_has_the_cause_of_the_refusal(held)
 
 def causes_of_runs(function, *args, runs=2):
     """Run a task in a slot this number of times; return the causes."""
-    runner, found = Runner("default", get_config(), lambda session: None), []
+    runner, found = helpers.runner(), []
     worker = workers.register(
         "default", queues=["default"], threads=1, listening=None, lease=timedelta(seconds=15)
     )

@@ -47,7 +47,7 @@ class Cleaner:
     def look(self):
         """Write the due ticks; return the number of tasks."""
         self._now += 60
-        return self._ticker.write(float("inf"))["scheduled"]
+        return self._ticker.work(float("inf"))["scheduled"]
 
 
 def add(name, **columns):

@@ -22,9 +22,10 @@ from django_txtasks.conf import get_config
 from django_txtasks.counts import adding_up, appending, histogram
 from django_txtasks.counts.tally import MAX_COUNT, MAX_NAMES, OTHERS, Tally
 from django_txtasks.exceptions import ConfigError, InvalidOption
-from django_txtasks.lifecycle import backlog, operators, workers
+from django_txtasks.lifecycle import operators, workers
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity
+from django_txtasks.load import backlog
 from django_txtasks.models import EndedWorker, RawStat, Stat, Status, Task, Worker
 from django_txtasks.stats import reading
 from django_txtasks.worker.looks import figures
@@ -168,11 +169,11 @@ class Flushing:
     """A figure writer of a registered worker, without the worker's loop."""
 
     def __init__(self):
-        self.tally, self.id = Tally(), registered()
-        self.writer = FigureWriter("default", self, self.tally, timedelta(seconds=5))
+        self.id = registered()
+        self.writer = FigureWriter("default", self, timedelta(seconds=5))
 
     def count(self, number=1):
-        self.tally.of("default", "f").succeeded += number
+        self.writer.tally.of("default", "f").succeeded += number
 
 
 @contextmanager
@@ -229,7 +230,7 @@ def test_a_turn_sends_the_same_statements_with_and_without_figures(txtasks):
     counted = []
     for stats_on in (True, False):
         txtasks(stats=stats_on)
-        writer = TurnWriter(get_config(), helpers.subscription(), threads=4)
+        writer = helpers.turn_writer()
         writer.write(Plan(Capacity(0)), helpers.Running(), None)
         tasks.quick.enqueue()
         with CaptureQueriesContext(connection) as seen:
@@ -239,7 +240,7 @@ def test_a_turn_sends_the_same_statements_with_and_without_figures(txtasks):
             writer.buffer.add([Ended(attempt=attempt, arrow=Arrow.FINISH)])
             writer.write(Plan(Capacity(0)), helpers.Running(), None)
         counted.append(len(seen))
-        assert bool(writer.tally) is stats_on
+        assert bool(writer.parts.ended_lately()) is stats_on
         writer.registration.leave()
     assert counted[0] == counted[1]
 

@@ -47,6 +47,7 @@ from django_txtasks.models import (
     Worker,
 )
 from django_txtasks.progress import checked
+from django_txtasks.progress.rows import write_progress
 from django_txtasks.rules.payload import clean_text
 from django_txtasks.schedules import ticks
 from django_txtasks.stacks.requests import request_stack
@@ -190,9 +191,7 @@ def release(txtasks):
 
 def progress_note():
     worker = new_worker()
-    workers.write_progress(
-        "default", worker, {"@away events": checked(1, note=f"{TEXT}{CLEAN[1:]}")}
-    )
+    write_progress("default", worker, {"@away events": checked(1, note=f"{TEXT}{CLEAN[1:]}")})
     return Worker.objects.get().progress["@away events"][2]
 
 

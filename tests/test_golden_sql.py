@@ -22,9 +22,8 @@ from django_txtasks.conf import get_config
 from django_txtasks.database import transactions
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity
-from django_txtasks.worker.running.runner import failed
+from django_txtasks.worker.running.verdicts import failed
 from django_txtasks.worker.schedule import Plan
-from django_txtasks.worker.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
 GOLDEN = Path(__file__).parent / "golden"
@@ -73,7 +72,7 @@ def recorded(seen):
 
 def life(found):
     """Note the statements of each part of a task's life, with a title."""
-    writer = TurnWriter(get_config(), helpers.subscription(), threads=4)
+    writer = helpers.turn_writer(threads=4)
 
     @contextmanager
     def part(title):

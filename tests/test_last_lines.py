@@ -158,7 +158,7 @@ def test_an_attempt_that_is_given_up_keeps_its_lines(site):
     """Its worker writes the error: no exception ends the attempt."""
     from django_txtasks.conf import get_config
     from django_txtasks.lifecycle.attempts import Attempt
-    from django_txtasks.worker.running.runner import failed
+    from django_txtasks.worker.running.verdicts import failed
 
     attempt = Attempt(uuid.uuid4(), 1, uuid.uuid4(), "probe.tasks.hang", max_attempts=1)
     with last_lines.kept(5), running(attempt):

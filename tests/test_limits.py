@@ -303,12 +303,16 @@ def test_a_task_can_ask_whether_it_still_holds_its_row(quick):
 
 
 def test_an_attempt_has_an_id_of_its_own():
+    from django_txtasks.cancel_requests import NOBODY
     from django_txtasks.lifecycle.attempts import Attempt
+    from django_txtasks.lifecycle.running import AttemptRun
     from django_txtasks.worker.running.runner import _context
 
     task_id, worker = helpers.uuid.uuid4(), helpers.uuid.uuid4()
-    first = _context(Attempt(task_id, 1, worker), "default")
-    second = _context(Attempt(task_id, 2, worker), "default")
+    first, second = (
+        _context(AttemptRun(Attempt(task_id, number, worker), "default"), NOBODY)
+        for number in (1, 2)
+    )
     assert first.attempt_id != second.attempt_id
     with pytest.raises(ClaimLost, match="declared lost"):
         first.check()

@@ -21,7 +21,6 @@ from django_txtasks.lifecycle import heads
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.models import Task
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.lane_book import LaneBook
 from django_txtasks.worker.looks import glances
 from django_txtasks.worker.schedule import TurnSchedule
 
@@ -251,7 +250,7 @@ def glancing():
     """The glances of a worker that no hint reaches, whatever the settings of the tests say."""
     config = dataclasses.replace(get_config(), database_hints=True)
     subscription = helpers.subscription()
-    return glances.Glances(config, subscription, HintInbox(), LaneBook(config, subscription))
+    return glances.Glances(config, subscription, HintInbox())
 
 
 def test_glances_end_a_while_after_the_last_task(monkeypatch):
@@ -288,7 +287,7 @@ def test_without_the_setting_there_are_no_glances(txtasks):
     tasks.note.enqueue("first")
     with helpers.working() as worker:
         helpers.wait_until(lambda: helpers.runs("first"))
-        assert worker.turns.looks.glances.next == float("inf")
+        assert [look.next for look in worker.looks.instead] == [float("inf")]
 
 
 def test_the_heads_name_what_is_due_for_this_worker():

@@ -46,9 +46,8 @@ from django_txtasks.worker.running.limits import NO_LIMIT
 from django_txtasks.worker.running.many_call import AttemptEnd, ManyCall
 from django_txtasks.worker.running.many_claims import ManyClaims
 from django_txtasks.worker.running.prefetch import CLAIM_BYTES, CLAIM_TASKS
-from django_txtasks.worker.running.runner import Runner
-from django_txtasks.worker.running.runner import failed as outcome_of_error
 from django_txtasks.worker.running.slots import Slots
+from django_txtasks.worker.running.verdicts import failed as outcome_of_error
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -760,7 +759,7 @@ def test_each_task_has_a_trace_of_its_own():
 @pytest.mark.once
 def test_the_time_of_a_call_is_divided_among_its_tasks():
     """Otherwise a hundred tasks in one second would count as a hundred seconds of a thread."""
-    call = ManyCall(Runner("default", get_config(), bool), [attempt() for _ in range(4)], NO_LIMIT)
+    call = ManyCall(helpers.runner(), [attempt() for _ in range(4)], NO_LIMIT)
     items, began = call.left, call._since
     for item, seconds in ((items[2], 2.0), (items[0], 3.0)):
         set_outcome(item, AttemptEnd(Ended(item._attempt, Arrow.FINISH), began + seconds))

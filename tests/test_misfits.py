@@ -23,7 +23,6 @@ from django_txtasks.rules.causes import cause_of_class
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.worker.running import misfits
 from django_txtasks.worker.running.limits import NO_LIMIT
-from django_txtasks.worker.running.runner import Runner
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 
@@ -200,7 +199,7 @@ def test_waits_double_up_to_five_minutes_in_one_entry(releases):
     attempt = Attempt(uuid.uuid4(), 1, uuid.uuid4(), "shop.tasks.pack", max_attempts=1)
     before = [{"type": "ValueError", "attempt": 1}]
     attempt, waits = attempt._replace(errors=before), []
-    runner = Runner("default", get_config(), lambda _: None)
+    runner = helpers.runner()
     for _ in range(8):
         ended = runner.run(attempt, NO_LIMIT)
         assert (ended.arrow, ended.counted) == (Arrow.RELEASE, Counted.NOTHING)
@@ -238,7 +237,7 @@ def test_a_thousand_misfits_cost_a_thousand_claims(releases, long_waits):
     enqueue_many((pack, (number, "red")) for number in range(1000))
     releases.deploy(NEW.format("", ""))
     worker = workers.register("default", queues=["default"], threads=1, listening=None, lease=LEASE)
-    runner, claims = Runner("default", get_config(), lambda _: None), 0
+    runner, claims = helpers.runner(), 0
     for _ in range(20):
         with transaction.atomic():
             claimed = helpers.claim(worker, 100).claimed
@@ -255,7 +254,7 @@ def test_no_worker_is_told_of_it_before_its_time(releases):
     worker = workers.register("default", queues=["default"], threads=1, listening=None, lease=LEASE)
     with transaction.atomic():
         (attempt,) = helpers.claim(worker).claimed
-    ended = Runner("default", get_config(), lambda _: None).run(attempt, NO_LIMIT)
+    ended = helpers.runner().run(attempt, NO_LIMIT)
     with transaction.atomic():
         recorded = outcomes.record("default", [ended], config=get_config())
     assert (recorded.done, recorded.to_notify) == ([ended], [])

@@ -10,15 +10,16 @@ from django.db import connections, transaction
 from probe import tasks
 
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.brake import (
+from django_txtasks.features.notices.brake import (
     DEATHS_PER_MINUTE,
     LONGEST_PAUSE_SECONDS,
     MINUTE_SECONDS,
     Brake,
     brakes,
 )
-from django_txtasks.lifecycle.follow_ups import DIGEST, MAIL, follow
+from django_txtasks.features.notices.of_rows import DIGEST, MAIL
+from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
+from django_txtasks.lifecycle.follow_ups import follow
 from django_txtasks.models import FinishedTask, Status, Task
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -17,8 +17,9 @@ from probe import tasks
 from django_txtasks import batch, cancel_task, get_handle, signals
 from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import open_batches, operators, outcomes, workers
-from django_txtasks.lifecycle.open_batches import Opener
+from django_txtasks.lifecycle import operators, outcomes, workers
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.running import run_of
 from django_txtasks.models import (
     Batch,
     DatabaseNow,
@@ -36,7 +37,6 @@ from django_txtasks.schedules.status import status_of_schedules
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.testing.threads import worker as real_worker
 from django_txtasks.worker.running.limits import TimeLimit
-from django_txtasks.worker.running.runner import Runner
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 HOUR = timedelta(hours=1)
@@ -135,9 +135,7 @@ def run_one():
     )
     with transaction.atomic():
         (attempt,) = helpers.claim(worker, 1, with_keys=True).claimed
-    ended = Runner("default", config, note_session=lambda session: None).run(
-        attempt, TimeLimit(None)
-    )
+    ended = helpers.runner().run(attempt, TimeLimit(None))
     assert not ended.error
     with transaction.atomic():
         outcomes.record("default", [ended], config=config)
@@ -235,15 +233,15 @@ def test_a_batch_that_a_task_opens_costs_no_more_statements():
         return len(asked)
 
     without = statements_of_a_batch()
-    with open_batches.run_by(Opener("default", uuid.uuid4(), uuid.uuid4())):
+    with run_of(Attempt(uuid.uuid4(), 1, uuid.uuid4(), batch=uuid.uuid4()), "default"):
         assert statements_of_a_batch() == without
     assert Batch.objects.exclude(opened_by=None).count() == 1
 
 
 def test_a_member_whose_row_names_no_batch_that_is_one_opens_its_own():
     """SQLite keeps whatever somebody has written there."""
-    opener = Opener("default", uuid.uuid4(), "mine")
-    with open_batches.run_by(opener), batch():
+    opener = Attempt(uuid.uuid4(), 1, uuid.uuid4(), batch="mine")
+    with run_of(opener, "default"), batch():
         pass
     assert Batch.objects.get().root_task == opener.task_id
 
@@ -381,7 +379,7 @@ def test_a_hook_of_a_batch_that_ends_with_its_block_is_known(nightly):
     """A batch without members ends at once."""
     handle = of_tick(tasks.note)
     with (
-        open_batches.run_by(Opener("default", handle.id, None)),
+        run_of(Attempt(handle.id, 1, uuid.uuid4()), "default"),
         batch(on_finish=tasks.tell_of_batch),
     ):
         pass

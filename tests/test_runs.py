@@ -599,7 +599,7 @@ def test_an_error_of_our_own_in_a_slot_keeps_its_text_and_traceback():
 
     slots = slots_of(1, run)
     slots.start([attempt()], good_until=time.monotonic() + 60)
-    [ended] = helpers.wait_until(slots.collect)
+    [(ended, _)] = helpers.wait_until(slots.collect)
     assert (ended.error["type"], ended.error["message"]) == ("AttributeError", "what went wrong")
     assert "raise AttributeError" in ended.error["traceback"]
     assert isinstance(ended.exception, AttributeError)

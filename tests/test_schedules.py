@@ -61,7 +61,7 @@ def tick():
         get_config(), "default", notify=None,
         emit=lambda event, **facts: with_events.append((event, facts)), clock=lambda: 0.0,
     )  # fmt: skip
-    return ticker.write(float("inf"))["scheduled"], with_events
+    return ticker.work(float("inf"))["scheduled"], with_events
 
 
 def schedule(name="s"):

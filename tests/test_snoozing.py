@@ -14,7 +14,7 @@ from django_txtasks.lifecycle import operators
 from django_txtasks.lifecycle.attempts import Arrow, Attempt
 from django_txtasks.models import Outcome, Status
 from django_txtasks.testing import run_due_tasks
-from django_txtasks.worker.running.runner import failed
+from django_txtasks.worker.running.verdicts import failed
 
 pytestmark = pytest.mark.usefixtures("rows")
 

@@ -128,7 +128,7 @@ def test_a_task_on_a_loop_is_shown_with_its_children_and_threads():
         assert "django_txtasks" not in text.replace("/django_txtasks/tests", "")
         on_loop.open_door()
         helpers.wait_until(lambda: helpers.finished(handle.id))
-        assert not worker.slots.stacks.stack_of((handle.id, 1))
+        assert not attempt_stack.text_of(worker.slots, (handle.id, 1))
         worker.slots.interrupt(0)
         from django_txtasks import cancel_task
 
@@ -175,7 +175,7 @@ def test_a_look_without_a_question_writes_nothing_and_sends_one_statement():
             every = answers.stops_and_questions("default", row.worker, None)
         assert found == every == (set(), set())
         assert len(sent) == 2
-        assert worker.slots.stacks.stack_of((handle.id, 2)) == ""
+        assert attempt_stack.text_of(worker.slots, (handle.id, 2)) == ""
         tasks.released.set()
 
 
@@ -272,7 +272,7 @@ def test_the_attempt_of_a_slot_that_has_ended_has_no_stack():
     handle = tasks.note.enqueue()
     with helpers.working() as worker:
         helpers.wait_until(lambda: helpers.finished(handle.id))
-        assert worker.slots.stacks.stack_of((handle.id, 1)) == ""
+        assert attempt_stack.text_of(worker.slots, (handle.id, 1)) == ""
 
 
 def test_a_thread_that_runs_no_task_has_no_frames():

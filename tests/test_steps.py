@@ -225,11 +225,11 @@ def test_steps_of_tasks_that_are_not_kept_are_purged_in_time(txtasks, monkeypatc
 
 
 def test_a_pass_looks_at_some_tasks_and_the_next_one_goes_on(monkeypatch):
-    from django_txtasks.cleaner.parts import StepContext
+    from django_txtasks.cleaner import parts
     from django_txtasks.features.steps import of_cleaner
 
     monkeypatch.setattr("django_txtasks.steps.rows.TASKS_PER_LOOK", 2)
-    monkeypatch.setattr(of_cleaner, "LOOKS_WITHOUT_CHANGE", 1)
+    monkeypatch.setattr(parts, "LOOKS_WITHOUT_CHANGE", 1)
     for n in range(5):
         tasks.two_steps.using(max_attempts=1).enqueue(f"dead {n}")
     run_due_tasks(reraise=False)
@@ -240,7 +240,7 @@ def test_a_pass_looks_at_some_tasks_and_the_next_one_goes_on(monkeypatch):
         attempt=1,
         done_at="2020-01-01T00:00Z",
     )
-    context = StepContext(
+    context = parts.StepContext(
         config=get_config(), alias="default", notify=None, emit=print, clock=time.monotonic
     )
     ((_, forget_steps),) = of_cleaner.steps(context)

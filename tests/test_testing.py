@@ -16,7 +16,7 @@ from probe.models import Run
 
 from django_txtasks import enqueue_task, exceptions, signals, testing
 from django_txtasks.exceptions import NotATask
-from django_txtasks.lifecycle.brake import DEATHS_PER_MINUTE
+from django_txtasks.features.notices.brake import DEATHS_PER_MINUTE
 from django_txtasks.models import FinishedTask, Status, Step, Task, Worker
 from django_txtasks.testing import assert_enqueued, assert_not_enqueued, inline
 

@@ -18,9 +18,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
 from django_txtasks.models import Status, Worker
 from django_txtasks.worker.running.limits import NO_LIMIT
-from django_txtasks.worker.running.runner import Runner
 from django_txtasks.worker.schedule import Plan
-from django_txtasks.worker.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
 on_mariadb = pytest.mark.skipif(connection.vendor != "mysql", reason="MariaDB has blocks")
@@ -53,7 +51,7 @@ def test_a_scan_reads_no_more_of_a_backlog_than_it_claims():
 @pytest.fixture
 def writer():
     """A registered worker's."""
-    writer = TurnWriter(get_config(), helpers.subscription(), threads=4)
+    writer = helpers.turn_writer(threads=4)
     writer.write(Plan(Capacity(0)), helpers.Running(), None)
     yield writer
     writer.registration.leave()
@@ -177,7 +175,7 @@ def costs_of_turns(writer):
 
 def cost_in_a_slot(writer):
     """Count what a slot takes for an atomic task that asks the database for nothing."""
-    runner = Runner("default", get_config(), lambda session: None)
+    runner = helpers.runner()
     for _ in range(3):
         tasks.atomic_quick.enqueue()
     *earlier, last = turn(writer).claimed
@@ -224,7 +222,7 @@ def test_the_statements_of_each_policy_are_those_of_the_page(txtasks):
     found = []
     for keep in (0, 60):
         txtasks(keep_finished=keep)
-        writer = TurnWriter(get_config(), helpers.subscription(), threads=4)
+        writer = helpers.turn_writer(threads=4)
         found.append(costs(writer))
         writer.registration.leave()
     without, with_history = found

@@ -24,7 +24,7 @@ from django_txtasks.steps import waits
 from django_txtasks.steps.answering import token_of
 from django_txtasks.steps.context import Steps
 from django_txtasks.testing import run_due_tasks
-from django_txtasks.worker.running.runner import failed
+from django_txtasks.worker.running.verdicts import failed
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 

@@ -176,12 +176,10 @@ def test_an_error_of_a_receiver_fails_the_attempt_and_its_task_does_not_run(at_s
 
 
 def test_a_connection_in_the_transaction_of_a_test_is_left_alone(at_start, txtasks):
-    from django_txtasks.conf import get_config
     from django_txtasks.lifecycle.attempts import Attempt
     from django_txtasks.worker.running.limits import TimeLimit
-    from django_txtasks.worker.running.runner import Runner
 
-    runner = Runner("default", get_config(), lambda alias: None)
+    runner = helpers.runner()
     handle = sessions.bend_connection.enqueue("tenant")
     worker = handle.id
     attempt = Attempt(handle.id, 1, worker, "probe.sessions.bend_connection", args='["tenant"]')

@@ -22,8 +22,8 @@ from django_txtasks.admin.pages import ProcessPages, TaskPages
 from django_txtasks.admin.stacks import StackOnPage, StopOnPage, on_page
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import names
-from django_txtasks.lifecycle.workers import progress_of
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
+from django_txtasks.progress.rows import progress_of
 from django_txtasks.wording import span
 
 ON_CAUSE = {"revive": _("Revive all"), "hold": _("Hold all"), "discard": _("Discard all")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from operator import itemgetter
@@ -16,12 +16,11 @@ from django.db import DatabaseError, InterfaceError, connections, reset_queries
 from django_txtasks import signals
 from django_txtasks.cleaner.failure_detector import FailureDetector, LastWills
 from django_txtasks.cleaner.old_rows import OldRows
-from django_txtasks.cleaner.parts import Place, StepContext, steps_of_features
+from django_txtasks.cleaner.parts import Place, StepContext, parts_of
 from django_txtasks.cleaner.passes import Passes, Step
 from django_txtasks.cleaner.record import Liveness, Record
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.cleaner.rescue import Rescue
-from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.cleaner.upkeep import Upkeep
 from django_txtasks.conf import Config
 from django_txtasks.database import sessions
@@ -32,7 +31,6 @@ from django_txtasks.database.errors import (
     text_of,
     took_too_long,
 )
-from django_txtasks.database.file import refuse_replaced
 from django_txtasks.database.transactions import own_transaction, repeated
 from django_txtasks.lifecycle import cleaning
 from django_txtasks.lifecycle.cleaning import LivingWorker
@@ -40,7 +38,7 @@ from django_txtasks.rules.retry import backoff
 from django_txtasks.signals.outage import Outage
 
 NAMES = (
-    "lost", "retried", "buried", "expired", "cancelled", "renotified", "pruned", "discarded", "scheduled",
+    "lost", "retried", "buried", "expired", "cancelled", "renotified", "pruned", "discarded",
 )  # fmt: skip
 PIECE_SECONDS = 0.25
 """Longest time on a pass before the cleaner checks the workers again."""
@@ -77,11 +75,11 @@ class Cleaner:
         context = StepContext(config, alias, notify, self._emit, clock)
         self.upkeep = Upkeep(context)
         self.old_rows = OldRows(config, alias, emit=self._emit, skip=self.rescue.skip, clock=clock)
-        self.ticker = Ticker(config, alias, notify=notify, emit=self._emit, clock=clock)
+        steps, self._beside = parts_of(context)
         self.record = Record(config, alias, clock, self._say_unwritten, liveness)
         since_another = self.record.since_pass_of_another
         self.passes = Passes(
-            alias, config, _steps(self, context), since_another, emit=self._emit, clock=clock
+            alias, config, _steps(self, steps), since_another, emit=self._emit, clock=clock
         )
         self.outage = Outage(alias, lambda: f"Cleaner of {alias!r}", self._emit)
 
@@ -101,8 +99,7 @@ class Cleaner:
                 self.outage.succeeded()
                 self._tell_probes(refused=False)
                 is_busy = self.passes.is_running or self.rescue.is_unfinished
-                interval = self.config.heartbeat_interval.total_seconds()
-                pause = 0.0 if is_busy else min(self.workers.pause(interval), self.ticker.pause())
+                pause = 0.0 if is_busy else self._pause()
             except (DatabaseError, InterfaceError) as error:
                 self.passes.break_off()
                 self.record.failed(message_of(error))
@@ -122,17 +119,18 @@ class Cleaner:
         Raises:
             DatabaseError: some of the work failed. The rest was done.
         """
-        counts: Counter[str] = Counter(dict.fromkeys(NAMES, 0))
+        names = [*NAMES, *(name for one in self._beside for name in one.counted)]
+        counts: Counter[str] = Counter(dict.fromkeys(names, 0))
         counts.update(self.find_lost())
         while self.rescue.is_unfinished:
             counts.update(self.find_lost())
-        counts.update(self.ticker.write(float("inf")))
+        for one in self._beside:
+            counts.update(one.work(float("inf")))
         for piece in self.passes.pieces():
             counts.update(piece)
-        if self.ticker.error:
-            raise DatabaseError(self.ticker.error)
-        if self.passes.error:
-            raise DatabaseError(self.passes.error)
+        for error in [*(one.error for one in self._beside), self.passes.error]:
+            if error:
+                raise DatabaseError(error)
         return counts
 
     def find_lost(self) -> Counter[str]:
@@ -153,28 +151,28 @@ class Cleaner:
             return cleaning.lose(self.alias, worker)
 
     def _turn(self) -> Counter[str]:
-        """Beat, check the workers, write ticks, then work on the pass until the next check is due."""
-        refuse_replaced(self.alias)
+        """Beat, check the workers, write ticks and the like, then work on the pass until the next check is due."""
+        for one in self._beside:
+            one.begin()
         self.record.beat()
         counts = self.find_lost()
-        counts.update(self.ticker.write(self.clock() + PIECE_SECONDS))
+        for one in self._beside:
+            counts.update(one.work(self.clock() + PIECE_SECONDS))
         if self.rescue.is_unfinished:  # recovery comes before all else
             return counts
-        interval = self.config.heartbeat_interval.total_seconds()
-        done = self.passes.work(
-            self.clock() + min(PIECE_SECONDS, self.workers.pause(interval), self.ticker.pause())
-        )
+        done = self.passes.work(self.clock() + min(PIECE_SECONDS, self._pause()))
         if done is not None:
             counts.update(done)
-            self._end_pass()
+            if self.passes.error:
+                self.record.failed(self.passes.error)
+            else:
+                self.record.passed()
         return counts
 
-    def _end_pass(self) -> None:
-        """Record the result of the pass."""
-        if self.passes.error:
-            self.record.failed(self.passes.error)
-            return
-        self.record.passed()
+    def _pause(self) -> float:
+        """Return the seconds until the next check, or until features have work."""
+        interval = self.config.heartbeat_interval.total_seconds()
+        return min([self.workers.pause(interval), *(one.pause() for one in self._beside)])
 
     def _say_unwritten(self, why: str) -> None:
         self._emit(signals.step_failed, database=self.alias, error=f"its own row: {why}")
@@ -202,7 +200,7 @@ def _is_open(alias: str) -> bool:
     return connections[alias].connection is not None
 
 
-def _steps(cleaner: Cleaner, context: StepContext) -> list[Step]:
+def _steps(cleaner: Cleaner, of_features: Iterable[tuple[Place, Step]]) -> list[Step]:
     """Return the steps of a pass, the most urgent first."""
     upkeep = cleaner.upkeep
     steps = [
@@ -213,6 +211,6 @@ def _steps(cleaner: Cleaner, context: StepContext) -> list[Step]:
         (Place.LATE, upkeep.forget),
         (Place.LAST, upkeep.sweep),
         (Place.LAST, cleaner.old_rows.remove),
-        *steps_of_features(context),
+        *of_features,
     ]
     return [step for _, step in sorted(steps, key=itemgetter(0))]

@@ -11,7 +11,7 @@ from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.counts import adding_up
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.lifecycle.backlog import backlog
+from django_txtasks.load.backlog import backlog
 
 MORE_ROWS = 10
 """Rows by which a slice is larger than the one before that got through."""

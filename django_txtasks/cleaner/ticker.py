@@ -9,6 +9,7 @@ from django.db import DatabaseError
 
 from django_txtasks import signals
 from django_txtasks.cleaner.clock_changes import ClockChange, ClockChanges
+from django_txtasks.cleaner.parts import Beside
 from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.cleaner.schedule_reports import Told
 from django_txtasks.conf import Config
@@ -32,17 +33,16 @@ SKIP_SECONDS = 30.0
 """Seconds until the next try of a schedule that this code cannot write, or after a database error."""
 
 
-class Ticker:
+class Ticker(Beside):
     """Writes ticks of all schedules whose functions and queues this process knows. Several may run at once.
 
     Args:
         notify: sends hints for (id, queue) pairs; None = hints are off.
         emit: emits a signal with its facts.
         clock: monotonic seconds.
-
-    Attributes:
-        error: why the last look could write nothing; empty = it succeeded.
     """
+
+    counted = ("scheduled",)
 
     def __init__(
         self,
@@ -60,18 +60,12 @@ class Ticker:
         self._told = Told(clock)
         self._may_bring = config.syncs_schedules
         self._clock_changes = ClockChanges()
-        self.error = ""
 
     def pause(self) -> float:
-        """Return the seconds until the next look."""
         return max(0.0, self._next_look - self._clock())
 
-    def write(self, end: float) -> Counter[str]:
-        """Write the due ticks until ``end``, if a look is due; return the number of tasks.
-
-        Raises:
-            DatabaseError: the database accepts no writes at all.
-        """
+    def work(self, end: float) -> Counter[str]:
+        """Write the due ticks until ``end``, if a look is due; return the number of tasks."""
         counts: Counter[str] = Counter()
         if self._clock() < self._next_look:
             return counts

@@ -6,18 +6,15 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 from django_txtasks import signals
-from django_txtasks.cleaner.parts import StepContext
+from django_txtasks.cleaner.parts import StepContext, Sweeping
 from django_txtasks.cleaner.renotifier import Renotifier
-from django_txtasks.database.side_tables import Sweep, side_tables
+from django_txtasks.database.side_tables import side_tables
 from django_txtasks.lifecycle import cleaners, cleaning, names, workers
 from django_txtasks.wording import in_english
 
 KEEP_LOST_WORKERS = timedelta(days=1)
-LOOKS_WITHOUT_CHANGE = 20
-"""Looks of one sweep in one pass that find nothing to change: 10,000 tasks."""
 
 
 class Upkeep:
@@ -28,7 +25,7 @@ class Upkeep:
         self._context, self._emit, notify = context, context.emit, context.notify
         self._renotifier = None if notify is None else Renotifier(self._config, self._alias, notify)
         self._running_long: set[tuple[uuid.UUID, int]] = set()
-        self._swept: dict[str, Any] = {}  # by side table: the place where its sweep goes on
+        self._sweeping: dict[str, Sweeping] = {}  # by side table
         # by queue and name: the passes in a row that have seen it
         self._undeclared: dict[tuple[str, str], int] = {}
 
@@ -49,24 +46,13 @@ class Upkeep:
         yield Counter()
 
     def sweep(self) -> Iterator[Counter[str]]:
-        """Let the apps that have side tables bring their rows up to date.
-
-        The next pass continues behind the last row.
-        """
+        """Let the apps that have side tables bring their rows up to date."""
         end = self._context.interval_from_now()
         for table in side_tables(self._alias):
             if table.sweep is not None:
-                yield from self._sweep(table.name, table.sweep, end)
+                sweeping = Sweeping(self._context, table.sweep)
+                yield from self._sweeping.setdefault(table.name, sweeping).looks(end)
         yield Counter()
-
-    def _sweep(self, name: str, sweep: Sweep, end: float) -> Iterator[Counter[str]]:
-        looks = LOOKS_WITHOUT_CHANGE
-        while looks and self._clock() <= end:
-            with self._context.transaction():
-                changed, place = sweep(self._alias, self._swept.get(name))
-            self._swept[name] = place
-            looks = 0 if place is None else looks - (not changed)
-            yield Counter()
 
     def tell_of_long_claims(self) -> Iterator[Counter[str]]:
         """Report each claim without a time limit that a living worker has held for too long, once."""

@@ -40,6 +40,10 @@ _SHOW_A_VALUE = {1062, 1264, 1265, 1292, 1366, 1411, 1586, 3140, 3141, 4025, 403
 _VALUE_OF_MARIADB = re.compile(r"((?i:value|entry)):? '.*'( for (?:column|key)|\W*$)", re.DOTALL)
 
 
+class NothingDone(Exception):
+    """The database has lost or refused a session, and nothing of a task was done."""
+
+
 class TookTooLong(OperationalError):
     """Several statements together took longer than their limit."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from django_txtasks.database.errors import NothingDone
 from django_txtasks.database.execute import numbered
 
 # The session keeps the plan. A plan made for few waiting tasks would read the whole table when there are many, so
@@ -21,7 +22,7 @@ _BY_INDEX = "SET LOCAL enable_seqscan = off; {execute}; SET LOCAL enable_seqscan
 _NO_SUCH, _THERE_ALREADY = "26000", "42P05"
 
 
-class NotKept(Exception):
+class NotKept(NothingDone):
     """The session does not know its prepared statement, so the transaction is lost."""
 
 

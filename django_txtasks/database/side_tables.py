@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from django_txtasks.database.execute import as_uuid, execute, fetch_column
 
 Sweep = Callable[[str, Any], tuple[int, Any]]
-"""Brings some rows of living tasks up to date, in the open transaction.
+"""Brings some rows up to date, in the open transaction.
 
 It takes the alias and the place where the last call ended (None: begin), and returns the number of changed rows
 and the place where it ended (None: all rows were read).

@@ -64,7 +64,7 @@ class TaskHandle:
 
     def progress(self) -> Progress | None:
         """Return the latest report of ``ctx.progress()``; None: the task does not run, or has reported nothing."""
-        from django_txtasks.lifecycle.workers import progress_of
+        from django_txtasks.progress.rows import progress_of
 
         return progress_of(self.using, self.id)
 

@@ -13,7 +13,7 @@ from functools import cache
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django_txtasks.core.ground.seams import OF_CALLS
+from django_txtasks.core.ground.seams import OF_CALLS, overriding
 
 if TYPE_CHECKING:
     from django_txtasks.enqueueing.calls import BoundFunction, Call
@@ -93,7 +93,7 @@ def parts() -> Parts:
     return Parts(
         tuple(one for one in found if isinstance(one, Moment)),
         tuple(one for one in of_calls if type(one).is_of is not CallPart.is_of),
-        tuple(one.check for one in of_calls if type(one).check is not CallPart.check),
+        overriding(CallPart.check, of_calls),
     )
 
 

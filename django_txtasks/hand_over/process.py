@@ -20,6 +20,7 @@ from django_txtasks.hand_over.targets import target_of
 from django_txtasks.lifecycle import workers
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.progress import Progress, checked
+from django_txtasks.progress.rows import write_progress
 from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
@@ -194,7 +195,7 @@ class Presence:
             if one.away
         }
         if away != self._told_away:
-            workers.write_progress(self._alias, worker, away)
+            write_progress(self._alias, worker, away)
             self._told_away = away
 
     def _has_beaten(self, worker: uuid.UUID, listening: bool | None) -> bool:

@@ -27,11 +27,12 @@ from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.exceptions import EndLost, WorkerLost, WorkerStopped
 from django_txtasks.inspection.deaths import deaths
+from django_txtasks.inspection.misfits import misfit_of_last
 from django_txtasks.inspection.no_writes import NAME as NO_WRITES
 from django_txtasks.inspection.no_writes import NoWrites, no_writes
 from django_txtasks.lanes.status import rate_text, status_of_lanes
 from django_txtasks.lifecycle import cleaners, names
-from django_txtasks.lifecycle.attempts import misfit_of_last, read_entries
+from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.lifecycle.lane_buckets import buckets_of
 from django_txtasks.lifecycle.merging import first_of_key

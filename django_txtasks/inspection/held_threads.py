@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django_txtasks.lifecycle.workers import progress_at
 from django_txtasks.progress import HELD_FROM, THREADS
+from django_txtasks.progress.rows import progress_at
 from django_txtasks.wording import counted
 
 NAME = "held_threads"

@@ -20,8 +20,8 @@ from django_txtasks.inspection import held_threads as held
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
 from django_txtasks.inspection.full_lanes import full_lanes
 from django_txtasks.inspection.held_threads import held_threads
+from django_txtasks.inspection.misfits import misfit_of_last
 from django_txtasks.lifecycle import cleaners, names
-from django_txtasks.lifecycle.attempts import misfit_of_last
 from django_txtasks.lifecycle.buckets import paused_queues
 from django_txtasks.lifecycle.turn import LOOP_MARK
 from django_txtasks.lifecycle.workers import DRAIN_MARK, texts

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.declarations.registry import hint_queue
-from django_txtasks.exceptions import ArgumentsDoNotFit
 from django_txtasks.lifecycle import statements
 from django_txtasks.rules import payload
 
@@ -189,13 +188,6 @@ def read_entries(text: str) -> list[dict[str, Any]]:
     return (
         [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     )
-
-
-def misfit_of_last(text: str, attempt: int) -> dict[str, Any] | None:
-    """Return the entry of the last attempt in a row's errors, if the function could not be called; else None."""
-    *_, last = read_entries(text) or [{}]
-    is_misfit = last.get("type") == ArgumentsDoNotFit.__name__
-    return last if is_misfit and last.get("attempt") == attempt else None
 
 
 class Standing(enum.Enum):

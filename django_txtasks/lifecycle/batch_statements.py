@@ -54,6 +54,15 @@ END_BATCH = """
 # The batches of these tasks' work that are open, have failed, or have hooks, which may still run. One statement
 # reads all of them, because a batch could end between two statements, and its hook would be missed.
 IS_UNSETTLED = "(finished_at IS NULL OR failed OR hook_tasks IS NOT NULL)"
+# A condition of ``OLD_FINISHED``. The finished row of a merged tick leads to the task that ran instead, and so to
+# the batches which that task has opened: the row stays as long as one of them counts. A member that has failed
+# stays until its batch has ended.
+MAY_PRUNE = f"""
+       AND (merged_into IS NULL
+            OR COALESCE((SELECT FALSE FROM txtasks_batch {{by_root}}
+                          WHERE root_task = merged_into AND {IS_UNSETTLED} LIMIT 1), TRUE))
+       AND (batch IS NULL OR outcome IN ('succeeded', 'merged')
+            OR COALESCE((SELECT FALSE FROM txtasks_batch b WHERE b.id = batch AND b.finished_at IS NULL), TRUE))"""
 UNSETTLED_BATCHES = f"""
     SELECT root_task, id, finished_at IS NULL, failed, hook_tasks FROM txtasks_batch {{by_root}}
      WHERE root_task {{in_ids}} AND {IS_UNSETTLED}

@@ -7,15 +7,13 @@ looks again, and ends it. If the process dies before it has looked, a cleaner lo
 
 from __future__ import annotations
 
-import contextlib
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from django.db import DatabaseError, InterfaceError, connections, transaction
+from django.db import connections
 
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column, is_uuid
@@ -25,7 +23,6 @@ from django_txtasks.lifecycle import batch_statements as statements
 from django_txtasks.lifecycle.attempts import Attempt, FollowUps
 from django_txtasks.lifecycle.enqueueing import insert
 from django_txtasks.lifecycle.follow_ups import follow_up, read_hooks
-from django_txtasks.lifecycle.open_batches import Opener
 from django_txtasks.models import Outcome, Status
 from django_txtasks.rules import payload
 
@@ -35,8 +32,6 @@ FIRST_ID = uuid.UUID(int=0)
 SUCCEEDED = (Outcome.SUCCEEDED.value,)
 FAILED = (Outcome.CANCELLED.value, Outcome.DISCARDED.value, Outcome.EXPIRED.value)
 """Outcomes that count as failures. A dead member is a failure, too."""
-tell_workers: Callable[[str, FollowUps], None] | None = None
-"""Sends hints for tasks that a look after a COMMIT has enqueued. ``apps`` sets it to ``notify_on_commit``."""
 
 
 class Looked(NamedTuple):
@@ -52,7 +47,7 @@ class Looked(NamedTuple):
 
 
 def create(
-    alias: str, batch: uuid.UUID, name: str, hooks: str, opener: Opener | None = None
+    alias: str, batch: uuid.UUID, name: str, hooks: str, opener: Attempt | None = None
 ) -> FollowUps:
     """Write a batch, in the transaction that has written its members. Without a live member, it ends at once.
 
@@ -153,24 +148,9 @@ def batches_of(alias: str, ids: Sequence[uuid.UUID]) -> list[Any]:
     return fetch_column(alias, statements.BATCHES_OF, ids=ids) if ids else []
 
 
-def look_on_commit(alias: str, batches: Iterable[Any]) -> None:
-    """Look at these batches after the commit of the open transaction. If a look fails, a cleaner looks later."""
-    ids = readable(batches)
-    if ids:
-        transaction.on_commit(partial(_look_at_all, alias, sorted(ids)), using=alias, robust=True)
-
-
 def readable(batches: Iterable[Any]) -> set[uuid.UUID]:
     """Return the ids from the database that are valid; rows written by hand may have others."""
     return {as_uuid(one) for one in batches if is_uuid(one)}
-
-
-def _look_at_all(alias: str, ids: Sequence[uuid.UUID]) -> None:
-    for batch in ids if connections[alias].get_autocommit() else ():
-        with contextlib.suppress(DatabaseError, InterfaceError):
-            follow_ups = look(alias, batch, own_session=False).follow_ups
-            if follow_ups and tell_workers is not None:
-                tell_workers(alias, follow_ups)
 
 
 def without_live_member(alias: str, after: uuid.UUID) -> tuple[list[uuid.UUID], uuid.UUID | None]:

@@ -25,6 +25,13 @@ _NEXT_FAILED = """
     SELECT {failed_status}, queue_name FROM txtasks_task {by_cause}
      WHERE {is_failed} AND {failed_status} = %(status)s AND queue_name > %(queue)s ORDER BY queue_name LIMIT 1
 """
+# The place and the order of the pending rows of a bucket without a lane, for ``database.places``. On PostgreSQL,
+# only a comparison of whole rows is a place of the index, whatever the planner's statistics say.
+BUCKET_BY_ROWS = (
+    "(status, lane, queue_name, priority) >= ('pending', '', <queue>, <priority>)",
+    "status, lane, queue_name, priority,",
+)
+BUCKET_BY_COLUMNS = ("lane = '' AND queue_name = <queue> AND priority = <priority>", "")
 
 
 def paused_queues(alias: str) -> set[str]:

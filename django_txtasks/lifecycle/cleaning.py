@@ -34,7 +34,7 @@ from django_txtasks.exceptions import (
     WorkerStopped,
     class_path,
 )
-from django_txtasks.lifecycle import attempts, batches, outcomes, statements, workers
+from django_txtasks.lifecycle import arrow_parts, attempts, outcomes, statements, workers
 from django_txtasks.lifecycle.attempts import (
     MAX_ERRORS,
     Arrow,
@@ -44,8 +44,6 @@ from django_txtasks.lifecycle.attempts import (
     FollowUps,
     read_entries,
 )
-from django_txtasks.lifecycle.batch_statements import IS_UNSETTLED
-from django_txtasks.lifecycle.figures import append_ends, append_others
 from django_txtasks.lifecycle.follow_ups import follow
 from django_txtasks.lifecycle.outcomes import finish_rows, move
 from django_txtasks.lifecycle.workers import UNKNOWN, End
@@ -64,19 +62,12 @@ _ABANDONED = (
 )
 STOPS_IN_A_ROW = MAX_ERRORS - 1
 """Number of orderly stops of workers in a row that do not count as crashes of the interrupted task."""
-# The finished row of a merged tick leads to the task that ran instead, and so to the batches which that task has
-# opened. The row stays as long as ``UNSETTLED_BATCHES`` finds one of them.
-OLD_FINISHED = f"""
-    SELECT id, CAST(finished_at AS {{text}}) AS until,
-           COALESCE((SELECT FALSE FROM txtasks_task t WHERE t.id = merged_into), TRUE)
-       AND (merged_into IS NULL
-            OR COALESCE((SELECT FALSE FROM txtasks_batch {{by_root}}
-                          WHERE root_task = merged_into AND {IS_UNSETTLED} LIMIT 1), TRUE))
-       AND (batch IS NULL OR outcome IN ('succeeded', 'merged')
-            OR COALESCE((SELECT FALSE FROM txtasks_batch b WHERE b.id = batch AND b.finished_at IS NULL), TRUE))
-           {{of_kinds}}
-      FROM (SELECT id, finished_at, merged_into, batch, outcome, queue_name FROM txtasks_finishedtask {{by_finish}}
-             WHERE finished_at < {{ago}} {{since}} {{sound_id}}
+OLD_FINISHED = """
+    SELECT id, CAST(finished_at AS {text}) AS until,
+           COALESCE((SELECT FALSE FROM txtasks_task t WHERE t.id = merged_into), TRUE)<of_parts>
+           {of_kinds}
+      FROM (SELECT id, finished_at, merged_into, batch, outcome, queue_name FROM txtasks_finishedtask {by_finish}
+             WHERE finished_at < {ago} {since} {sound_id}
              ORDER BY finished_at LIMIT %(limit)s OFFSET %(left)s) old
      ORDER BY finished_at
 """
@@ -316,9 +307,7 @@ def recover(
         cause=cause_of_class(attempt.task_name, kind),
     )
     move(alias, ended)
-    if not again and attempt.batch is not None:
-        batches.look_on_commit(alias, [attempt.batch])
-    append_ends(alias, [ended])
+    arrow_parts.recovered(alias, [ended])
     return Recovered(ended, follow(alias, [ended], config, lost=policy))
 
 
@@ -352,7 +341,7 @@ def retry_together(
         if outcomes.retry_together(alias, [ended for _, ended in some]) != len(some):
             raise ClaimLost("a locked claim has changed")
     moved = [one for some in found.values() for one in some]
-    append_ends(alias, [ended for _, ended in moved])
+    arrow_parts.recovered(alias, [ended for _, ended in moved])
     return moved
 
 
@@ -386,9 +375,7 @@ def abandon(alias: str, orphan: Orphan, failed: Ended, config: Config) -> Recove
         )
         crashes = max(1, orphan.max_crashes - attempt.crashes)  # so that it cannot be revived
     move(alias, ended, crashes=crashes)
-    if ended.arrow is Arrow.BURY and attempt.batch is not None:
-        batches.look_on_commit(alias, [attempt.batch])
-    append_ends(alias, [ended])
+    arrow_parts.recovered(alias, [ended])
     lost = policy if ended.counted is Counted.CRASH else None
     return Recovered(ended, follow(alias, [ended], config, lost=lost))
 
@@ -495,7 +482,7 @@ def expire(alias: str, *, keeps: Callable[[str], bool], since: Place | None = No
         ids = [one.id for one in found if bool(one.was_asked) is was_asked]
         stuck.update(_finish_expired(alias, ids, outcome, keep=keeps(outcome.value)))
     gone = [one for one in found if one.id not in stuck]
-    append_others(alias, [(one.queue, one.name) for one in gone])
+    arrow_parts.without_run(alias, [(one.queue, one.name) for one in gone])
     return old.without([one.id for one in gone], gone, list(stuck.items()))
 
 
@@ -519,15 +506,15 @@ def _finish_expired(
 def prune(alias: str, horizon: Horizon, *, since: Place | None = None) -> Removed:
     """Delete the next tasks that finished as long ago as the horizon says, and their rows in side tables.
 
-    A row stays if another row still depends on it: it was merged into a task that has not finished, or it is a
-    failed member of an open batch. Such rows are read, too, so that any number of them does not stop the look.
+    A row stays if another row still depends on it: it was merged into a task that has not finished, or a feature
+    needs it (``ArrowPart.may_prune``). Such rows are read, too, so that any number of them does not stop the look.
 
     Args:
         since: read only rows behind this place.
     """
     of_kinds, params = _of_kinds(horizon)
     sql = OLD_FINISHED.replace("{since}", statements.SINCE_FINISH if since else "")
-    sql = sql.replace("{of_kinds}", of_kinds)
+    sql = sql.replace("<of_parts>", arrow_parts.parts().may_prune).replace("{of_kinds}", of_kinds)
     old = _old_rows(alias, sql, since, age=horizon.age.total_seconds(), **params)
     locked = (
         fetch_column(alias, statements.LOCK_FINISHED, ids=old.removable) if old.removable else []

@@ -1,133 +1,50 @@
-"""Tasks that an arrow enqueues in its own transaction: hooks, compensation, dead notices.
+"""Tasks that an arrow enqueues in its own transaction: hooks, compensation, and what features add.
 
 They are rows like all others: if the arrow is rolled back, there are none; if it commits, each is there exactly
-once. Their values come from the row of the task or from the settings, so a cleaner needs no task code.
+once. Their values come from the row of the task, so a cleaner needs no task code.
 """
 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from django.db import connections, transaction
+from django.db import connections
 
 from django_txtasks.conf import Config
-from django_txtasks.database.execute import as_uuid, fetch_as
 from django_txtasks.declarations import specs
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, FollowUps
-from django_txtasks.lifecycle.brake import brakes, digest_delay
+from django_txtasks.lifecycle.arrow_parts import parts
+from django_txtasks.lifecycle.attempts import Arrow, Counted, Ended, FollowUps
 from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, insert, new_id
 from django_txtasks.models import OnCrash
 from django_txtasks.rules import payload
 
-MAIL = "django_txtasks.notices.mail_dead_notice"
-EXCHANGE = "django_txtasks.notices.publish_dead_notice"
-DIGEST = "django_txtasks.notices.digest_of_the_dead"
-
-OF_ONE_TASK = (
-    "task_id", "task_name", "queue_name", "args", "kwargs", "attempt", "failures", "crashes", "result", "error",
-)  # fmt: skip
-"""Keys of the hook data about one task. A digest has the same keys, with None as their values."""
 _HOOK_OF = {Arrow.FINISH: "on_success", Arrow.RETRY: "on_retry", Arrow.BURY: "on_failure"}
-
-# If a row that has absorbed others leaves the table without a run, its ``on_failure`` is enqueued: otherwise the
-# callers of the merged tasks would not learn that their request has failed.
-ABSORBERS = """
-    SELECT id, attempt, task_name, queue_name, args, kwargs, failures, crashes, hooks FROM txtasks_task
-     WHERE id {in_ids} AND absorbed > 0
-"""
 
 
 def follow(
     alias: str, ended: Iterable[Ended], config: Config, *, lost: OnCrash | None = None
 ) -> FollowUps:
-    """Enqueue the hooks, compensations and notices of these arrows, in the transaction that takes them.
+    """Enqueue the hooks, compensations and other tasks of these arrows, in the transaction that takes them.
 
     Args:
         lost: the crash policy, if their worker was lost; else None.
     """
     unusual = [one for one in ended if one.arrow is not Arrow.FINISH or one.attempt.hooks != "{}"]
-    tasks = [task for one in unusual for task in _tasks(one, lost)]
-    deaths = [one for one in unusual if one.arrow is Arrow.BURY and _notices(one.attempt, config)]
-    digest: list[NewTask] = []
-    if deaths:
-        singles, pause = brakes[alias].ask(len(deaths))
-        tasks += [
-            _notice(name, _hook_data(one), config)
-            for one in deaths[:singles]
-            for name in _notices(one.attempt, config)
-        ]
-        if pause is not None:
-            digest = [_notice(DIGEST, json.dumps([alias]), config, delay=digest_delay(pause))]
-            enqueued = partial(brakes[alias].digest_enqueued, pause)
-            transaction.on_commit(enqueued, using=alias, robust=True)
-    insert(connections[alias], [*tasks, *digest])
-    return [task.hint for task in tasks]
-
-
-def digest(alias: str, data: dict[str, Any], config: Config) -> FollowUps:
-    """Enqueue a digest of dead tasks for each kind of notice, in the open transaction."""
-    text = json.dumps([data], separators=(",", ":"))
-    tasks = [_notice(name, text, config) for name in _ways(config)]
-    insert(connections[alias], tasks)
-    return [task.hint for task in tasks]
-
-
-def fail_absorbers(alias: str, ids: Iterable[uuid.UUID], why: str) -> FollowUps:
-    """Enqueue the ``on_failure`` of rows that have absorbed others and are about to leave the table without a run.
-
-    Otherwise the callers of the merged tasks would not learn of it.
-
-    Args:
-        why: the outcome of the rows.
-    """
-    tasks = []
-    for row in fetch_as(_Absorber, alias, ABSORBERS, ids=sorted(set(ids))):
-        attempt = row.attempt_of()
-        error = {"type": why, "message": f"the task, into which others were merged, was {why}"}
-        hook = _hooks(attempt).get("on_failure")
-        if hook is not None:
-            ended = Ended(attempt, Arrow.BURY, error=error, counted=Counted.NOTHING)
-            tasks.append(follow_up(hook, args=_hook_data(ended)))
-    insert(connections[alias], tasks)
-    return [task.hint for task in tasks]
-
-
-class _Absorber(NamedTuple):
-    """The columns of ``ABSORBERS``."""
-
-    id: Any
-    attempt: int
-    task_name: str
-    queue_name: str
-    args: str
-    kwargs: str
-    failures: int
-    crashes: int
-    hooks: str
-
-    def attempt_of(self) -> Attempt:
-        return Attempt(
-            task_id=as_uuid(self.id),
-            number=self.attempt,
-            worker=uuid.UUID(int=0),
-            task_name=self.task_name,
-            queue_name=self.queue_name,
-            args=self.args,
-            kwargs=self.kwargs,
-            failures=self.failures,
-            crashes=self.crashes,
-            hooks=self.hooks,
-        )
+    told = [task for one in unusual for task in _tasks(one, lost)]
+    later: list[NewTask] = []
+    for of_part in parts().follow_ups if unusual else ():
+        more, more_later = of_part(alias, unusual, config)
+        told += more
+        later += more_later
+    insert(connections[alias], [*told, *later])
+    return [task.hint for task in told]
 
 
 def _tasks(one: Ended, lost: OnCrash | None) -> Iterator[NewTask]:
     attempt = one.attempt
-    hooks = _hooks(attempt)
+    hooks = read_hooks(attempt.hooks)
     is_undone = one.arrow is Arrow.BURY and lost is not None and lost.compensates
     if is_undone and "compensate" in hooks:
         yield follow_up(
@@ -138,13 +55,9 @@ def _tasks(one: Ended, lost: OnCrash | None) -> Iterator[NewTask]:
         gets_result = one.arrow is Arrow.FINISH and hooks[name].get("with_result", False)
         yield follow_up(
             hooks[name],
-            args=f"[{one.result or 'null'}]" if gets_result else _hook_data(one),
+            args=f"[{one.result or 'null'}]" if gets_result else hook_data(one),
             headers=attempt.headers,
         )
-
-
-def _hooks(attempt: Attempt) -> dict[str, Any]:
-    return read_hooks(attempt.hooks)
 
 
 def read_hooks(text: str) -> dict[str, Any]:
@@ -158,29 +71,6 @@ def read_hooks(text: str) -> dict[str, Any]:
         return {}
 
 
-def _notices(attempt: Attempt, config: Config) -> list[str]:
-    """Return the names of the tasks that report a death. The death of a notice is only logged."""
-    ways = _ways(config)
-    return [] if attempt.task_name in (*ways, DIGEST) else ways
-
-
-def _ways(config: Config) -> list[str]:
-    asked = config.dead_notices
-    return [
-        name
-        for name, wanted in ((MAIL, asked.mail), (EXCHANGE, asked.exchange), (asked.task, True))
-        if name and wanted
-    ]
-
-
-def _notice(name: str, args: str, config: Config, delay: timedelta | None = None) -> NewTask:
-    task_spec = specs.task_spec(name)
-    queues = config.queues_of_workers or config.queues
-    if task_spec["queue_name"] not in queues:
-        task_spec = {**task_spec, "queue_name": queues[0]}
-    return follow_up({**task_spec, "run_after": delay}, args=args)
-
-
 def follow_up(
     task_spec: dict[str, Any], *, args: str, kwargs: str = "{}", headers: str | None = None
 ) -> NewTask:
@@ -190,7 +80,7 @@ def follow_up(
     return NewTask(new_id(), row, args, kwargs)
 
 
-def _hook_data(one: Ended) -> str:
+def hook_data(one: Ended) -> str:
     """Return the arguments of a hook: one object, the hook data."""
     attempt = one.attempt
     failed = one.arrow is not Arrow.FINISH and one.counted is Counted.FAILURE

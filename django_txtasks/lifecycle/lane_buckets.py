@@ -93,15 +93,6 @@ END"""
 """Each bucket is a result of its own."""
 
 
-# The place and the order of the pending rows of a bucket without a lane, for ``database.places``. On PostgreSQL,
-# only a comparison of whole rows is a place of the index, whatever the planner's statistics say.
-BUCKET_BY_ROWS = (
-    "(status, lane, queue_name, priority) >= ('pending', '', <queue>, <priority>)",
-    "status, lane, queue_name, priority,",
-)
-BUCKET_BY_COLUMNS = ("lane = '' AND queue_name = <queue> AND priority = <priority>", "")
-
-
 class LaneBucket(NamedTuple):
     """The pending rows of one lane, queue and priority.
 

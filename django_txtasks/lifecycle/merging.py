@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_as, fetch_column
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.claim_parts import Picked
 from django_txtasks.lifecycle.history import COPY_MERGED
 from django_txtasks.lifecycle.turn import Candidate, Subscription
 
@@ -72,17 +73,6 @@ SET_ARGUMENTS = """
     UPDATE txtasks_task SET args = {json}%(args)s{end_json}, kwargs = {json}%(kwargs)s{end_json} WHERE id = %(id)s
 """
 NOTE_ABSORBED = "UPDATE txtasks_task SET absorbed = absorbed + %(count)s WHERE id = %(id)s"
-
-
-class Picked(NamedTuple):
-    """A row to claim.
-
-    Attributes:
-        place: the place in the scan of the candidate that has led to this row.
-    """
-
-    candidate: Candidate
-    place: int
 
 
 def pick(subscription: Subscription, candidates: Sequence[Candidate]) -> tuple[list[Picked], int]:

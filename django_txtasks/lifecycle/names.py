@@ -20,8 +20,12 @@ from django.utils.translation import gettext as _
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.places import asking, in_chunks
 from django_txtasks.database.transactions import only_reading
-from django_txtasks.lifecycle import lane_buckets
-from django_txtasks.lifecycle.buckets import pending_priorities
+from django_txtasks.lifecycle.buckets import (
+    BUCKET_BY_COLUMNS,
+    BUCKET_BY_ROWS,
+    pending_priorities,
+)
+from django_txtasks.lifecycle.claim_parts import parts
 from django_txtasks.lifecycle.workers import DRAIN_MARK, texts_in
 from django_txtasks.models import DatabaseNow, Worker
 
@@ -154,9 +158,9 @@ def _waiting(
 ) -> Counter[tuple[str, str]]:
     if connections[alias].vendor != "postgresql":
         # elsewhere, a transaction that reads may block others
-        return _heads(alias, queues, buckets) + _heads_of_lanes(alias, queues)
+        return _heads(alias, queues, buckets) + _heads_of_parts(alias, queues)
     with only_reading(alias, STATEMENT_TIMEOUT):
-        return _heads(alias, queues, buckets) + _heads_of_lanes(alias, queues)
+        return _heads(alias, queues, buckets) + _heads_of_parts(alias, queues)
 
 
 def _heads(
@@ -176,7 +180,7 @@ def _heads(
         for priority in every
     ]
     is_postgresql = connections[alias].vendor == "postgresql"
-    start, order = lane_buckets.BUCKET_BY_ROWS if is_postgresql else lane_buckets.BUCKET_BY_COLUMNS
+    start, order = BUCKET_BY_ROWS if is_postgresql else BUCKET_BY_COLUMNS
     question = _HEAD.replace("<start>", start).replace("<order>", order)
     most = min(MOST_ROWS, max(FEWEST_ROWS, MOST_ROWS_READ // max(1, len(places))))
     found: Counter[tuple[str, str]] = Counter()
@@ -187,12 +191,9 @@ def _heads(
     return found
 
 
-def _heads_of_lanes(alias: str, queues: Collection[str]) -> Counter[tuple[str, str]]:
-    """Count the names of the oldest rows in lanes: one row of each lane, queue and priority."""
-    buckets = lane_buckets.first_of_lanes(alias)
-    ids = [one.first_id for one in buckets if one.queue_name in queues]
-    return (
-        Counter((queue, name) for queue, name in fetch(alias, _NAMES_OF, ids=ids))
-        if ids
-        else Counter()
-    )
+def _heads_of_parts(alias: str, queues: Collection[str]) -> Counter[tuple[str, str]]:
+    """Count the names of the oldest rows that scans leave to features, such as rows in lanes."""
+    found = [one for of_part in parts().heads for one in of_part(alias)]
+    ids = [first_id for queue, first_id in found if queue in queues]
+    rows = fetch(alias, _NAMES_OF, ids=ids) if ids else []
+    return Counter((queue, name) for queue, name in rows)

@@ -5,50 +5,23 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.exceptions import InvalidOption
+from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.running import running
 
 _open: WeakKeyDictionary[BaseDatabaseWrapper, uuid.UUID] = WeakKeyDictionary()
 """A connection belongs to one thread. Other threads add no members: their tasks would not commit with it."""
 
 
-class Opener(NamedTuple):
-    """The task that runs in this context, which may open batches.
-
-    Attributes:
-        alias: alias of the database with its row.
-        batch: id of the batch that it is a member of, in the database's form; None = no batch.
-    """
-
-    alias: str
-    task_id: uuid.UUID
-    batch: Any
-
-
-running: ContextVar[Opener | None] = ContextVar("txtasks_running", default=None)
-"""The task of the attempt that this context belongs to. The code that runs attempts sets it."""
-
-
-@contextmanager
-def run_by(opener: Opener) -> Iterator[None]:
-    """Set the running task for the block."""
-    token = running.set(opener)
-    try:
-        yield
-    finally:
-        running.reset(token)
-
-
-def opener_at(alias: str) -> Opener | None:
-    """Return the task that runs here, if its row is in this database, as that of a batch it opens must be."""
-    opener = running.get()
-    return opener if opener is not None and opener.alias == alias else None
+def opener_at(alias: str) -> Attempt | None:
+    """Return the attempt that runs here, if its row is in this database, as that of a batch it opens must be."""
+    run = running.get()
+    return run.attempt if run is not None and run.alias == alias else None
 
 
 def is_any() -> bool:

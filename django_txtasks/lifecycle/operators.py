@@ -10,8 +10,7 @@ from django_txtasks import signals
 from django_txtasks.database.execute import as_uuid, execute, fetch
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.declarations.registry import hint_queue
-from django_txtasks.lifecycle import statements
-from django_txtasks.lifecycle.figures import append_others
+from django_txtasks.lifecycle import arrow_parts, statements
 from django_txtasks.lifecycle.outcomes import finish_rows
 from django_txtasks.models import Outcome, Status
 from django_txtasks.signals import LogSignal
@@ -135,7 +134,7 @@ def _finish(
         if moved:
             finish_rows(alias, [task_id for task_id, *_ in moved], status, outcome, keep=keep)
             if outcome is Outcome.CANCELLED:  # a dead task was counted when it died
-                append_others(alias, [(queue, name) for _, queue, name in moved])
+                arrow_parts.without_run(alias, [(queue, name) for _, queue, name in moved])
     return _told(moved, signal)
 
 

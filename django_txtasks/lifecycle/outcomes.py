@@ -15,7 +15,7 @@ from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_value
 from django_txtasks.database.sessions import keeps_statements
 from django_txtasks.database.transactions import can_commit_along, execute_and_commit
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import batches, statements
+from django_txtasks.lifecycle import arrow_parts, statements
 from django_txtasks.lifecycle.attempts import (
     Arrow,
     Attempt,
@@ -26,7 +26,7 @@ from django_txtasks.lifecycle.attempts import (
     capped,
     read_entries,
 )
-from django_txtasks.lifecycle.follow_ups import fail_absorbers, follow
+from django_txtasks.lifecycle.follow_ups import follow
 from django_txtasks.lifecycle.history import (
     BUT_NOT_AGAIN,
     COPY_MEMBERS,
@@ -264,17 +264,11 @@ def finish_rows(
 ) -> FollowUps:
     """Move rows that this transaction has locked out of the live table.
 
-    If a cancelled or expired row has absorbed others, its ``on_failure`` is enqueued, so that their callers learn
-    of it. (For a discarded row, this was done when it died.)
-
     Returns:
         The tasks that were enqueued for this.
     """
-    ids, told = sorted(ids), []
-    if outcome in (Outcome.CANCELLED, Outcome.EXPIRED):
-        told = fail_absorbers(alias, ids, outcome.value)
-    if status is not Status.CLAIMED:  # a worker looks at the batches of its own tasks
-        batches.look_on_commit(alias, batches.batches_of(alias, ids))
+    ids = sorted(ids)
+    told = arrow_parts.leaving(alias, ids, status, outcome)
     if keep or outcome is not Outcome.SUCCEEDED:
         of = COPY_TO_FINISHED if keep else COPY_MEMBERS
         if status is Status.DEAD:

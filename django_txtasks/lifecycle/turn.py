@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from django_txtasks import tracing
 from django_txtasks.database.execute import as_uuid
 from django_txtasks.declarations import registry, values
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt, Ended, Recorded, read_entries
+from django_txtasks.lifecycle.claim_parts import parts
 
 
 class Bucket(NamedTuple):
@@ -105,8 +105,8 @@ class Subscription:
         return plain + [f"{registry.ASYNC_QUEUE}{one}" for one in self.queues if takes_async]
 
     def claiming(self, sql: str) -> str:
-        """Return a statement of ``_CLAIMABLE`` in the form for this kind of worker and for its tracers."""
-        if tracing.tracers:
+        """Return a statement of ``_CLAIMABLE`` for this kind of worker, with the headers if a part reads them."""
+        if any(reads() for reads in parts().reads_headers):
             sql = sql.replace(statements.LAST_COLUMNS, statements.WITH_HEADERS)
         of_kind = statements.OF_KIND.get(self.kind.value)
         return sql if of_kind is None else sql.replace(statements.OF_NAMES, of_kind)
@@ -180,12 +180,12 @@ class Candidate(NamedTuple):
     Attributes:
         lane: empty = in no lane.
         batch: None = in no batch.
-        merge_key: the unique key, if the row has one and has not begun; see ``merging``.
+        merge_key: the unique key, if the row has one and has not begun; see ``ClaimPart.pick``.
         may_share: whether it may be handed to a slot together with other tasks.
         has_ended: whether history has a task of this id. None = no, as for all rows that this package writes.
         due_at: ``run_after`` as text, for a cursor.
         wait: seconds until it is due; zero or less = due.
-        headers: JSON text, read only if there is a tracer; see ``Subscription.claiming``.
+        headers: JSON text, read only if a part reads it; see ``Subscription.claiming``.
     """
 
     id: Any

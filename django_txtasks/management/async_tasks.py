@@ -78,7 +78,7 @@ class Split(NamedTuple):
     def import_modules(self) -> None:
         """Import what the event loop needs, so that its process shares it with this one."""
         if self.has_loop:
-            import django_txtasks.worker.loop.parts  # noqa: F401
+            import django_txtasks.worker.loop.driver  # noqa: F401
 
     def tell(self) -> None:
         """Log once what happens to async functions, if that is not what the options ask for."""

@@ -15,7 +15,8 @@ from django.db import DatabaseError, connections
 from django_txtasks.database.errors import is_timeout
 from django_txtasks.database.places import asking, in_chunks
 from django_txtasks.database.time_limits import fetch_within, try_within
-from django_txtasks.lifecycle.lane_buckets import BUCKET_BY_COLUMNS, BUCKET_BY_ROWS, LaneBucket
+from django_txtasks.lifecycle.buckets import BUCKET_BY_COLUMNS, BUCKET_BY_ROWS
+from django_txtasks.lifecycle.lane_buckets import LaneBucket
 from django_txtasks.wording import whole
 
 MOST, FEWEST, MOST_ENTRIES = 2_000, 50, 10_000

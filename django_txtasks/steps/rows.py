@@ -82,18 +82,20 @@ def move_place(alias: str, attempt: Attempt, name: str, value: str) -> None:
         )
 
 
-def forget(alias: str, last: uuid.UUID) -> tuple[int, uuid.UUID]:
+def forget(alias: str, last: uuid.UUID | None) -> tuple[int, uuid.UUID | None]:
     """Delete the rows of side tables whose task has no live or finished row, among the next tasks after ``last``.
 
+    It is a ``side_tables.Sweep``, for the rows of tasks that do not exist.
+
     Returns:
-        The number of these tasks, and the last task that was checked; ``FIRST_TASK`` after the last of all.
+        The number of these tasks, and the last task that was checked; None after the last of all.
     """
-    ids = tasks_with_rows(alias, last, TASKS_PER_LOOK)
+    ids = tasks_with_rows(alias, last or FIRST_TASK, TASKS_PER_LOOK)
     if not ids:
-        return 0, FIRST_TASK
+        return 0, None
     # No race: a task has its row before its first step, and an id is never used again.
     known = {as_uuid(one) for one in fetch_column(alias, KNOWN_IDS, ids=ids)}
     gone = [one for one in ids if one not in known]
     if gone:
         forget_rows(alias, gone)
-    return len(gone), ids[-1] if len(ids) == TASKS_PER_LOOK else FIRST_TASK
+    return len(gone), ids[-1] if len(ids) == TASKS_PER_LOOK else None

@@ -16,11 +16,11 @@ from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.exceptions import Retry, Snooze, Suspended, TaskCancelled, leaves_of, meant
+from django_txtasks.features.notices.brake import brakes
 from django_txtasks.lanes import claiming as lanes
 from django_txtasks.lifecycle import batches, engines, outcomes, workers
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.brake import brakes
-from django_txtasks.lifecycle.open_batches import Opener, run_by
+from django_txtasks.lifecycle.running import AttemptRun, run_of
 from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
 from django_txtasks.signals import attempt_starting
 from django_txtasks.testing.clock import clock_of
@@ -28,7 +28,8 @@ from django_txtasks.testing.passing_time import PassingTime
 from django_txtasks.wording import counted
 from django_txtasks.worker.recording.outcome_buffer import emit
 from django_txtasks.worker.running.limits import TimeLimit
-from django_txtasks.worker.running.runner import call_of, failed, finished
+from django_txtasks.worker.running.runner import call_of, finished
+from django_txtasks.worker.running.verdicts import failed
 
 MAX_SECONDS = 1e9
 LOCK_TRIES = 3000
@@ -137,9 +138,8 @@ def _run_all(
                     f"More than {counted(limit, 'attempt')}, and {attempt.task_name} is due: "
                     "does a task enqueue itself?"
                 )
-            opener = Opener(using, attempt.task_id, attempt.batch)
-            with nullcontext() if time is None else time.shown(), run_by(opener):
-                ran.append(one := _run(attempt, using))
+            with nullcontext() if time is None else time.shown(), run_of(attempt, using) as run:
+                ran.append(one := _run(run))
             if reraise and one.error is not None and not one.is_expected:
                 raise one.error
     finally:
@@ -168,11 +168,12 @@ def _claim_one(subscription: Subscription, worker: uuid.UUID) -> Attempt | None:
         return next(iter(claimed), None)
 
 
-def _run(attempt: Attempt, alias: str) -> RanTask:
+def _run(run: AttemptRun) -> RanTask:
     config, value, error = get_config(), None, None
+    attempt, alias = run.attempt, run.alias
     try:
         declaration = registry.get(attempt.task_name)
-        call = call_of(declaration, attempt, alias, TimeLimit(None))
+        call = call_of(declaration, run, TimeLimit(None))
         attempt_starting.send(sender=None, **attempt.facts)
         if declaration.atomic:
             with transaction.atomic(using=alias):

@@ -14,8 +14,8 @@ from django.db import connections
 
 from django_txtasks.conf import Config, get_config
 from django_txtasks.declarations import registry
+from django_txtasks.features.notices.brake import brakes
 from django_txtasks.lifecycle import batches
-from django_txtasks.lifecycle.brake import brakes
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.models import Status, Task
 from django_txtasks.worker.hint_inbox import HintInbox

@@ -8,18 +8,13 @@ lanes for which its settings have a rule; tasks in other lanes wait.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence, Set
+import time
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
-from datetime import timedelta
-from functools import partial
 
 from django.db import connections
 
-from django_txtasks import signals
 from django_txtasks.conf import Config
-from django_txtasks.database.errors import text_of
-from django_txtasks.exceptions import Retry
-from django_txtasks.lanes import claiming
 from django_txtasks.lanes.claiming import (
     AT_ONCE,
     BUSY_SECONDS,
@@ -28,10 +23,11 @@ from django_txtasks.lanes.claiming import (
     LanesResult,
     LaneState,
 )
-from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.lifecycle.lane_buckets import LOOK_SECONDS
 from django_txtasks.lifecycle.turn import Subscription, TurnResult
 from django_txtasks.rules.lanes import LaneRules
+from django_txtasks.worker.parts import Part
 from django_txtasks.worker.running.limits import NEVER
 
 MOST_KNOWN = 100_000
@@ -62,27 +58,6 @@ class _Shut:
 
     until: float
     pause: float
-
-
-def hold_asked(alias: str, attempt: Attempt, error: BaseException) -> Callable[[], None] | None:
-    """Return the call that holds the lane of an attempt, before its place becomes free; None = it is not asked."""
-    if not (attempt.lane and isinstance(error, Retry) and error.lane):
-        return None
-    return partial(_hold, alias, attempt, error.after or timedelta(0))
-
-
-def _hold(alias: str, attempt: Attempt, delay: timedelta) -> None:
-    """Hold a lane. If that fails, only the task waits.
-
-    Raises:
-        Exception: the log has it.
-    """
-    try:
-        claiming.hold(alias, attempt.lane, delay)
-    except Exception as problem:
-        error = text_of(problem)
-        signals.lane_not_held.emit(lane=attempt.lane, error=error, **attempt.facts)
-        raise
 
 
 class LaneBook:
@@ -234,6 +209,31 @@ class LaneBook:
         for known in (self._ready, self._later, self._later_at, self._virtual_times, self._shut):
             known.clear()
         self._behind = ""
+
+
+class LaneNews(Part):
+    """Tells the book of lanes in which a task has ended, or was given back, and of each turn."""
+
+    def __init__(self, book: LaneBook) -> None:
+        self._book = book
+
+    def collected(self, ended: Sequence[tuple[Ended, float]]) -> None:
+        """Note the lanes of ended tasks."""
+        self._book.ended({one.attempt.lane for one, _ in ended if one.attempt.lane})
+
+    def taken_back(self, attempts: Sequence[Attempt]) -> None:
+        """Note the lanes of tasks that have not begun."""
+        self._book.ended({one.lane for one in attempts if one.lane})
+
+    def turned(self, result: TurnResult, *, alone: bool) -> None:
+        """Note what a turn has found."""
+        if not alone:
+            self._book.learn(result, time.monotonic())
+
+
+def news_of(book: LaneBook, config: Config) -> list[Part]:
+    """Return the part that keeps a book up to date; none without rules for lanes."""
+    return [LaneNews(book)] if config.lanes else []
 
 
 def request_in(names: Sequence[str], rules: LaneRules) -> LanesRequest:

@@ -13,10 +13,9 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from django_txtasks.database import sessions
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import cleaning, workers
+from django_txtasks.lifecycle import arrow_parts, cleaning, workers
 from django_txtasks.lifecycle.attempts import Counted, Ended
 from django_txtasks.lifecycle.cleaning import Orphan
-from django_txtasks.lifecycle.figures import append_ends
 from django_txtasks.rules.retry import backoff
 from django_txtasks.worker.recording.outcome_buffer import Key, emit
 from django_txtasks.worker.recording.reconciliation import give_back, holder_of
@@ -76,7 +75,7 @@ def _let_go(
     with own_transaction(writer.alias, limit=writer.config.lease / 2, in_order=True):
         workers.give_up(writer.alias, me)
         recorded = buffer.record(me)
-        append_ends(writer.alias, recorded.done)
+        arrow_parts.recorded_last(writer.alias, recorded.done)
         left = list(_cut_short(writer, me, arrow, is_cut_short, why))
         workers.unregister(writer.alias, me, writer.registration.end)
     buffer.committed(recorded, me)

@@ -19,7 +19,6 @@ from django.db import (
 )
 
 from django_txtasks.conf import Config
-from django_txtasks.counts.tally import Tally
 from django_txtasks.database import sessions
 from django_txtasks.database.errors import is_repeatable, is_timeout
 from django_txtasks.database.file import refuse_replaced
@@ -37,6 +36,7 @@ from django_txtasks.lifecycle.turn import (
     TurnResult,
 )
 from django_txtasks.worker.looks.cleaner_check import CleanerCheck
+from django_txtasks.worker.parts import Parts
 from django_txtasks.worker.recording.outcome_buffer import Key, OutcomeBuffer
 from django_txtasks.worker.recording.reconciliation import Reconciliation
 from django_txtasks.worker.registration import DeclaredLost, LastWill, Registration
@@ -61,9 +61,7 @@ class TurnWriter:
 
     Args:
         last_will: None = there is no broker.
-
-    Attributes:
-        tally: the figures of this worker; None = they are off.
+        parts: the parts of the worker.
     """
 
     def __init__(
@@ -72,11 +70,12 @@ class TurnWriter:
         subscription: Subscription,
         threads: int,
         last_will: LastWill | None = None,
+        parts: Parts | None = None,
     ) -> None:
         self.config, self.subscription, self.alias = config, subscription, subscription.alias
         self.registration = Registration(config, subscription, threads, last_will)
-        self.tally = Tally() if config.stats else None
-        self.buffer = OutcomeBuffer(self.alias, config, self.tally)
+        self.parts = parts or Parts()
+        self.buffer = OutcomeBuffer(self.alias, config, self.parts)
         self.reconciliation = Reconciliation(self.alias, self.buffer, config.lease)
         self._claims = TurnClaims(config, subscription)
         self.scans = self._claims.scans

@@ -19,12 +19,13 @@ from django_txtasks.database.errors import (
 )
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.turn import Capacity, Subscription, TurnResult
+from django_txtasks.lifecycle.turn import Capacity, Subscription
 from django_txtasks.signals.outage import Outage
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.lane_book import LaneBook, request_in
 from django_txtasks.worker.last_chances import LastChances
-from django_txtasks.worker.looks import Look, Looks
+from django_txtasks.worker.looks import Looks
+from django_txtasks.worker.parts import Look, Parts
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.registration import DeclaredLost
@@ -55,6 +56,7 @@ class Turns:
         lanes: LaneBook,
         last_chances: LastChances,
         looks: Looks,
+        parts: Parts,
         workload: Workload,
         slots: SlotPool,
         writer: TurnWriter,
@@ -66,7 +68,7 @@ class Turns:
         self._writer, self._buffer, self._inbox = writer, writer.buffer, inbox
         self._stop, self._liveness = stop, liveness
         self.schedule, self.lanes, self.looks = schedule, lanes, looks
-        self.last_chances = last_chances
+        self.last_chances, self._parts = last_chances, parts
         self._logs_queries = connections[subscription.alias].queries_logged  # True if DEBUG is set
         self._outage = Outage(subscription.alias, lambda: f"Worker {writer.name}")
         self.is_closed = False
@@ -106,29 +108,33 @@ class Turns:
         now = time.monotonic()
         has_room = self._has_room(capacity)
         if has_room:
-            self._look(now, self.looks.upcoming)
+            self._look(now, *self.looks.before)
         if self._next_turn(capacity) <= now:
             self._turn(capacity)
-        elif has_room:
-            self._look(now, self.looks.glances)
+        elif has_room and self._look(now, *self.looks.instead):
+            self.lanes.look_again()
         self._look(time.monotonic(), *self.looks.others)
         if self._logs_queries:
             reset_queries()
 
-    def _look(self, now: float, *looks: Look) -> None:
-        """Do each look that is due. A failed look is treated as a failed turn."""
+    def _look(self, now: float, *looks: Look) -> bool:
+        """Do each look that is due, and return True if a task may be due. A failed look is as a failed turn."""
+        is_due = False
         for look in looks:
             if look.next <= now:
                 try:
-                    if look.look():
-                        self.schedule.look_again()
+                    is_due = look.look() or is_due
                 except (DatabaseError, InterfaceError) as error:
                     self._heal(error)
+        if is_due:
+            self.schedule.look_again()
+        return is_due
 
-    def look_at_batches(self) -> None:
-        """Check whether ended members were the last live ones of their batches, if any member has ended."""
-        if self.looks.batches.next < NEVER:
-            self._look(self.looks.batches.next, self.looks.batches)
+    def look_last(self) -> None:
+        """Do the last looks, also if they are not due yet."""
+        for look in self.looks.last:
+            if look.next < NEVER:
+                self._look(look.next, look)
 
     def _turn(self, capacity: Capacity) -> None:
         """Beat, record outcomes and claim tasks, then start the claimed tasks."""
@@ -150,8 +156,6 @@ class Turns:
         self._start(result.claimed, now)  # first of all, because they have waited longest
         self._liveness.wrote()
         workload.learn(result, plan.capacity, seconds)
-        if not plan.is_alone:
-            self.lanes.learn(result, time.monotonic())
         self.schedule.written(
             result,
             time.monotonic(),
@@ -161,9 +165,12 @@ class Turns:
         self._outage.succeeded()
         self._inbox.looked_up(result.settled)
         if result.has_scanned:
-            self.looks.upcoming.scanned(time.monotonic(), claimed=bool(result.claimed))
             self._inbox.scanned(filled=result.has_more)
-        self._note_foreign(result, plan)
+        if (
+            not plan.is_alone and result.not_ours
+        ):  # another worker may claim them, or it is their last chance
+            self.last_chances.hurry()
+        self._parts.turned(result, alone=plan.is_alone)
 
     def _plan(self, capacity: Capacity, hinted: list[uuid.UUID], now: float) -> tuple[Plan, Any]:
         if self.last_chances.are_next:
@@ -183,12 +190,6 @@ class Turns:
         reserved = self.last_chances.reserved_lanes()
         return plan, self.lanes.request(plan.capacity.width, now, reserved)
 
-    def _note_foreign(self, result: TurnResult, plan: Plan) -> None:
-        """Note hinted rows that this worker may not claim: another one may, or it is their last chance."""
-        if not plan.is_alone and (ids := result.not_ours):
-            self.looks.rerouting.note(ids)
-            self.last_chances.hurry()
-
     def _start(self, claimed: list[Attempt], now: float) -> None:
         """Hand fresh claims to slots; if the worker is stopping, release them."""
         claimed = self._workload.accept(self._writer.reconciliation.without_ended(claimed))
@@ -197,7 +198,6 @@ class Turns:
             return
         self._workload.start(claimed, now + self._config.lease.total_seconds() / 2)
         if claimed:
-            self.looks.glances.claimed(now)
             time.sleep(HAND_OVER_SECONDS)
         if signals.task_claimed.has_observers:
             for attempt in claimed:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 
 from django.db import DatabaseError, InterfaceError, reset_queries
@@ -19,14 +18,12 @@ from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.conf import Config
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.lifecycle.workers import STUCK, End
-from django_txtasks.progress import ProgressNotes
-from django_txtasks.signals import last_lines
 from django_txtasks.worker.hint_inbox import HintInbox, Listening
-from django_txtasks.worker.lane_book import LaneBook, hold_asked
+from django_txtasks.worker.lane_book import LaneBook, news_of
 from django_txtasks.worker.last_chances import LastChances
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.looks import Looks
-from django_txtasks.worker.looks.figures import FigureWriter
+from django_txtasks.worker.parts import Parts, WorkerContext, parts_of_features
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.recycling import RecyclePolicy
 from django_txtasks.worker.process.shortage import news
@@ -34,11 +31,12 @@ from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.recording.outcome_buffer import key
 from django_txtasks.worker.registration import LastWill
 from django_txtasks.worker.running.awaited_sessions import are_long, tell_long_waits
+from django_txtasks.worker.running.drivers import Driver, in_threads
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.many_claims import ManyClaims
-from django_txtasks.worker.running.parts import Parts, in_threads
-from django_txtasks.worker.running.runner import Runner, failed
+from django_txtasks.worker.running.runner import Runner
 from django_txtasks.worker.running.slot_sessions import SlotSessions
+from django_txtasks.worker.running.verdicts import failed
 from django_txtasks.worker.schedule import TurnSchedule
 from django_txtasks.worker.turn_writer import TurnWriter
 from django_txtasks.worker.turns import Turns
@@ -106,24 +104,27 @@ class Worker:
         self.config, self.inbox, self.stop, self._until_idle = config, inbox, stop, until_idle
         self.recycling = recycling or RecyclePolicy()
         self.liveness = liveness or Liveness(config.lease)
-        self.writer = TurnWriter(config, subscription, async_tasks or threads, last_will)
+        self.parts = Parts()
+        self.writer = TurnWriter(
+            config, subscription, async_tasks or threads, last_will, self.parts
+        )
         self._buffer, registration = self.writer.buffer, self.writer.registration
         patience = max(LEAST_END_SECONDS, config.grace.total_seconds())
-        requests, notes = CancelRequests(), ProgressNotes()
+        self.schedule, self.lanes = TurnSchedule(config), LaneBook(config, subscription)
+        context = WorkerContext(
+            config, subscription, registration, self.schedule, self.writer.scans, inbox
+        )
+        self.parts.add([*parts_of_features(context), *news_of(self.lanes, config)])
+        requests = CancelRequests()
         runner = Runner(
             subscription.alias,
             config,
             registration.note_session,
             requests,
-            notes,
-            raised=partial(hold_asked, subscription.alias),
+            self.parts,
         )
-        parts = _parts(threads, async_tasks, runner, inbox.wake, patience)
-        self.slots, self.prefetch, self._stuck = parts.slots, parts.prefetch, parts.stuck
-        self.slots.tally = self.writer.tally
-        self._figures = FigureWriter(
-            subscription.alias, registration, self.writer.tally, config.lease / 2
-        )
+        driver = _driver(threads, async_tasks, runner, inbox.wake, patience)
+        self.slots, self.prefetch, self._stuck = driver.slots, driver.prefetch, driver.stuck
         self._sessions = SlotSessions(
             subscription.alias, lambda: f"Worker {self.writer.name} (sessions of its threads)"
         )
@@ -134,34 +135,22 @@ class Worker:
             self._sessions,
             recycling=self.recycling,
             max_tasks=max_tasks,
-            has_lanes=bool(config.lanes),
             many=ManyClaims(() if async_tasks else subscription.names),
+            parts=self.parts,
         )
-        self.schedule, self.lanes = TurnSchedule(config), LaneBook(config, subscription)
         self.last_chances = LastChances(
             subscription, self.workload, config.lanes, tell_of_last_chance
         )
-        looks = Looks(
-            config,
-            subscription,
-            schedule=self.schedule,
-            lanes=self.lanes,
-            scans=self.writer.scans,
-            registration=registration,
-            inbox=inbox,
-            buffer=self._buffer,
-            cancels=parts.cancels(subscription.alias, registration, self.slots, requests),
-            notes=notes,
-            figures=self._figures,
-            last_chances=self.last_chances,
-        )
+        cancels = driver.cancels(subscription.alias, registration, self.slots, requests)
+        self.looks = Looks(self.parts, own=(cancels, self.last_chances))
         self.turns = Turns(
             config,
             subscription,
             schedule=self.schedule,
             lanes=self.lanes,
             last_chances=self.last_chances,
-            looks=looks,
+            looks=self.looks,
+            parts=self.parts,
             workload=self.workload,
             slots=self.slots,
             writer=self.writer,
@@ -180,8 +169,13 @@ class Worker:
 
     def run(self) -> Exit:
         """Work until stopped, then until all running tasks have ended."""
-        with last_lines.kept(self.config.keep_log):
+        try:
+            for part in self.parts.all:
+                part.started()
             return self._run()
+        finally:
+            for part in self.parts.all:
+                part.stopped()
 
     def _run(self) -> Exit:
         while not self._is_finished():
@@ -202,7 +196,7 @@ class Worker:
         self._tell_of_stop()
         self.turns.record_all()
         self.slots.close()
-        self.turns.look_at_batches()
+        self.turns.look_last()
         self._leave(self.writer.registration.leave)
         signals.worker_stopped.emit(worker=self.writer.name, count=self.workload.count)
         return Exit.RECYCLE if self._recycle and not self.stop.asked else Exit.DONE
@@ -219,13 +213,11 @@ class Worker:
         if self.last_chances.are_all or not self.last_chances.is_idle:
             return self.last_chances.is_idle
         is_idle = self.schedule.nothing_due and self.lanes.is_idle(time.monotonic())
-        return is_idle and not (self.inbox.ids or self.inbox.more or self._buffer.batches)
+        return is_idle and not (self.inbox.ids or self.inbox.more or self.looks.last_are_due)
 
     def _collect(self) -> None:
         tell_long_waits()
-        ended, released, lanes = self.workload.collect()
-        if lanes:
-            self.lanes.ended(lanes)
+        ended, released = self.workload.collect()
         # The hinted tasks start in a moment.
         if ended and len(self.inbox.ids) <= self.prefetch.most:
             self._listening.moved()
@@ -275,11 +267,10 @@ class Worker:
         """Return these functions; if none, the functions of all attempts that run or have ended lately."""
         if suspects:
             return dict(suspects)
-        ended = self.writer.tally.items() if self.writer.tally is not None else ()
         running = self.slots.running_since(time.monotonic())
         return {
             **{one.task_name: one.queue_name for one in running},
-            **{name.task: name.queue for name, _ in ended},
+            **self.parts.ended_lately(),
         }
 
     def _cut_short(self) -> Exit:
@@ -313,7 +304,8 @@ class Worker:
     def _leave(self, leave: Callable[[], None]) -> None:
         if self._recycle:
             signals.worker_recycled.emit(worker=self.writer.name, reason=self._recycle)
-        self._figures.write()
+        for part in self.parts.all:
+            part.leaving()
         try:
             leave()
         except (DatabaseError, InterfaceError) as error:  # the cleaner notices by the lease
@@ -321,12 +313,12 @@ class Worker:
         reset_queries()
 
 
-def _parts(
+def _driver(
     threads: int, async_tasks: int, runner: Runner, wake: Callable[[], None], patience: float
-) -> Parts:
+) -> Driver:
     if not async_tasks:
         return in_threads(threads, runner, wake=wake, patience=patience)
-    from django_txtasks.worker.loop.parts import (
+    from django_txtasks.worker.loop.driver import (
         on_loop,  # only processes with an event loop import it
     )
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
+from django_txtasks.worker.parts import Parts
 from django_txtasks.worker.process.recycling import RecyclePolicy
 from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
 from django_txtasks.worker.running.many_claims import ManyClaims
@@ -22,12 +23,10 @@ class Collected(NamedTuple):
     Attributes:
         ended: True if an attempt has ended.
         released: True if an attempt that had not begun was released.
-        lanes: lanes in which a task has ended or was released.
     """
 
     ended: bool
     released: bool
-    lanes: set[str]
 
 
 class Gathering:
@@ -77,8 +76,8 @@ class Workload:
         prefetch: limits how many tasks may be claimed before a slot is free for them.
         sessions: limits claims while slots get no database session.
         max_tasks: maximum number of tasks to claim; None = no limit.
-        has_lanes: True if the settings have rules for lanes.
         many: claims for functions of many tasks.
+        parts: learn of attempts that are collected, or released before they begin.
 
     Attributes:
         count: number of started tasks.
@@ -93,15 +92,14 @@ class Workload:
         *,
         recycling: RecyclePolicy,
         max_tasks: int | None,
-        has_lanes: bool = False,
         many: ManyClaims,
+        parts: Parts,
     ) -> None:
-        self._has_lanes, self._many = has_lanes, many
+        self._many, self._parts = many, parts
         self._slots, self._buffer, self._prefetch = slots, buffer, prefetch
         self._sessions, self._recycling = sessions, recycling
         self._gathering = Gathering(slots, prefetch)
         self.count = 0
-        self._ended_in: set[str] = set()  # lanes since the last ``collect``
         self._left = sys.maxsize if max_tasks is None else max_tasks
         self._blocked = False
 
@@ -190,12 +188,12 @@ class Workload:
 
     def collect(self) -> Collected:
         """Move ended attempts from the slots to the buffer, and release attempts that wait too long for a slot."""
-        ended = self._slots.collect()
+        timed = self._slots.collect()
+        self._parts.collected(timed)
+        ended = [one for one, _ in timed]
         self._sessions.note(ended)
         self._counted(-sum([one.arrow is Arrow.RELEASE for one in ended]))  # these have not begun
         self._buffer.add(ended)
-        if self._has_lanes:
-            self._ended_in.update([one.attempt.lane for one in ended if one.attempt.lane])
         self._gathering.collected()
         if ended:
             self._blocked = self._blocked and not self._slots.free
@@ -205,14 +203,13 @@ class Workload:
         again = in_hand.release_kept_back(self._buffer.keys()) if in_hand.kept_back else []
         self._counted(len(again))  # they were not counted when they were kept back
         self.release(stalled + again)
-        lanes, self._ended_in = self._ended_in, set()
-        return Collected(bool(ended), bool(stalled or again), lanes)
+        return Collected(bool(ended), bool(stalled or again))
 
     def release(self, attempts: list[Attempt]) -> None:
         """Release attempts that have not begun, so that another slot or worker may begin them at once."""
         self._counted(-len(attempts))
-        if self._has_lanes:
-            self._ended_in.update([one.lane for one in attempts if one.lane])
+        if attempts:
+            self._parts.taken_back(attempts)
         self._buffer.add(Ended(attempt=one, arrow=Arrow.RELEASE) for one in attempts)
 
     def _counted(self, number: int) -> None:

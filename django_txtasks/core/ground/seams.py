@@ -6,11 +6,11 @@ loads no parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from importlib import import_module
 from types import ModuleType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -64,9 +64,21 @@ OF_CALLS = Seam()
 """See ``enqueueing.parts``."""
 OF_CLEANER = Seam()
 """See ``cleaner.parts``."""
+OF_ROWS = Seam()
+"""See ``lifecycle.claim_parts`` and ``lifecycle.arrow_parts``."""
+OF_WORKER = Seam()
+"""See ``worker.parts``."""
+OF_ERRORS = Seam()
+"""See ``worker.running.verdicts``."""
 
 
 def import_all() -> None:
     """Import the modules of all seams, so that the processes that are forked later share them."""
-    for seam in (OF_CALLS, OF_CLEANER):
+    for seam in (OF_CALLS, OF_CLEANER, OF_ROWS, OF_WORKER, OF_ERRORS):
         _ = seam.modules
+
+
+def overriding(method: Callable[..., Any], parts: Iterable[Any]) -> tuple[Callable[..., Any], ...]:
+    """Return this method of each part that overrides it. So a part costs nothing where it does nothing."""
+    name = method.__name__
+    return tuple(getattr(one, name) for one in parts if getattr(type(one), name) is not method)

@@ -1,1 +1,1 @@
-"""The last log lines of an attempt, which are kept if it fails."""
+"""The last log lines of an attempt, which the entry of its error keeps."""

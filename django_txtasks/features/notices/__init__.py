@@ -1,1 +1,1 @@
-"""Notices about tasks that die."""
+"""Notices about dead tasks."""

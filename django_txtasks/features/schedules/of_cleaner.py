@@ -1,15 +1,23 @@
-"""Reports on schedules."""
+"""Ticks of schedules, and reports on schedules."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django_txtasks.cleaner.parts import Place, StepContext
+from django_txtasks.cleaner.parts import Beside, Place, StepContext
 from django_txtasks.cleaner.passes import Step
 from django_txtasks.cleaner.schedule_reports import ScheduleReports
+from django_txtasks.cleaner.ticker import Ticker
 
 
-def steps(context: StepContext) -> Iterable[tuple[Place, Step]]:
-    """Return the steps that report late daily tasks, and schedules that differ from the code."""
+def steps(context: StepContext) -> Iterable[tuple[Place, Step] | Beside]:
+    """Return what writes ticks, and the steps that report late daily tasks and schedules unlike the code's."""
     reports = ScheduleReports(context.alias, emit=context.emit, clock=context.clock)
-    return [(Place.SOON, reports.tell_of_unready), (Place.SOON, reports.tell_of_differences)]
+    ticker = Ticker(
+        context.config, context.alias, notify=context.notify, emit=context.emit, clock=context.clock
+    )
+    return [
+        ticker,
+        (Place.SOON, reports.tell_of_unready),
+        (Place.SOON, reports.tell_of_differences),
+    ]

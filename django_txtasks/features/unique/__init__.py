@@ -1,1 +1,1 @@
-"""Unique keys: due tasks with the same key are merged into one run."""
+"""Unique keys: requests that wait are merged."""

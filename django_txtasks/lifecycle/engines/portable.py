@@ -15,9 +15,10 @@ from django.db import OperationalError
 from django_txtasks.database.errors import TookTooLong
 from django_txtasks.database.execute import as_uuid, execute, fetch_as, fetch_column
 from django_txtasks.database.time_limits import fetch_within
-from django_txtasks.lifecycle import merging, statements
+from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.buckets import paused_queues, pending_priorities
+from django_txtasks.lifecycle.claim_parts import parts
 from django_txtasks.lifecycle.turn import (
     Bucket,
     Candidate,
@@ -229,6 +230,7 @@ def _claim_with_keys(
     candidates: Sequence[Candidate],
     capacity: Capacity,
 ) -> RowsClaimed:
+    merging = parts().merging
     picked, end = merging.pick(subscription, candidates)
     admission = capacity.admit(one.candidate.attempt_of(worker) for one in picked)
     keys = {

@@ -43,83 +43,27 @@ L   a cleaner       once, a lease after the start       all rows of cleaners  no
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
 
-from django_txtasks.conf import Config
-from django_txtasks.lifecycle.turn import Subscription
-from django_txtasks.progress import ProgressNotes
-from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.lane_book import LaneBook
-from django_txtasks.worker.looks.batch_look import BatchLook
-from django_txtasks.worker.looks.figures import FigureWriter
-from django_txtasks.worker.looks.glances import Glances
-from django_txtasks.worker.looks.progress import ProgressWriter
-from django_txtasks.worker.looks.rerouting import Rerouting
-from django_txtasks.worker.looks.upcoming import UpcomingLook
-from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
-from django_txtasks.worker.registration import Registration
-from django_txtasks.worker.scan_cursor import ScanCursor
-from django_txtasks.worker.schedule import TurnSchedule
-
-
-class Look(Protocol):
-    """A search that the loop makes between two turns."""
-
-    @property
-    def next(self) -> float:
-        """Time of the next look, by ``time.monotonic()``; NEVER = there is nothing to look for."""
-
-    def look(self) -> bool:
-        """Look. Return True if a task may be due, so that the next turn scans.
-
-        Raises:
-            DatabaseError, InterfaceError: the loop treats it as a failed turn.
-        """
+from django_txtasks.worker.parts import Look, Parts
+from django_txtasks.worker.running.limits import NEVER
 
 
 class Looks:
-    """The looks of one worker.
-
-    Args:
-        cancels: the look for tasks that were asked to stop.
-        last_chances: the look for tasks that must run alone after a crash.
+    """The looks of one worker: the looks of its parts, and its own.
 
     Attributes:
-        upcoming: look before each turn, so that the turn scans; only while found tasks may be claimed.
-        glances: look in place of a turn; only while found tasks may be claimed.
-        rerouting, batches: two of the others, for callers that know them.
+        before: looks before each turn, so that the turn scans; only while found tasks may be claimed.
+        instead: looks in place of a turn; only while found tasks may be claimed.
         others: looks after each turn, even if the worker is full.
+        last: the ``others`` that the worker makes once more before it leaves.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        subscription: Subscription,
-        *,
-        schedule: TurnSchedule,
-        lanes: LaneBook,
-        scans: ScanCursor,
-        registration: Registration,
-        inbox: HintInbox,
-        buffer: OutcomeBuffer,
-        cancels: Look,
-        notes: ProgressNotes,
-        figures: FigureWriter,
-        last_chances: Look,
-    ) -> None:
-        alias = subscription.alias
-        self.upcoming = UpcomingLook(config, subscription, schedule, scans)
-        self.glances = Glances(config, subscription, inbox, lanes)
-        self.rerouting = Rerouting(config, subscription, inbox)
-        self.batches = BatchLook(alias, buffer)
-        self.others: tuple[Look, ...] = (
-            self.rerouting,
-            cancels,
-            ProgressWriter(alias, registration, notes),
-            self.batches,
-            figures,
-            last_chances,
-        )
+    def __init__(self, parts: Parts, own: Sequence[Look]) -> None:
+        self.before = [look for one in parts.all for look in one.looks_before]
+        self.instead = [look for one in parts.all for look in one.looks_instead]
+        self.others = [*own, *(look for one in parts.all for look in one.looks)]
+        self.last = [look for one in parts.all for look in one.last_looks]
 
     def next(self, *, has_room: bool) -> float:
         """Return the time of the first look that is due, by ``time.monotonic()``.
@@ -127,5 +71,10 @@ class Looks:
         Args:
             has_room: True if the worker may claim the tasks that are found.
         """
-        first = min([look.next for look in self.others])
-        return min(first, self.upcoming.next, self.glances.next) if has_room else first
+        looks = [*self.others, *self.before, *self.instead] if has_room else self.others
+        return min([look.next for look in looks])
+
+    @property
+    def last_are_due(self) -> bool:
+        """True if one of the last looks has something to look for."""
+        return any(look.next < NEVER for look in self.last)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 import uuid
 from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
 
 from django.db import DatabaseError, InterfaceError
 
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.lifecycle import batches
-from django_txtasks.lifecycle.attempts import FollowUps
+from django_txtasks.lifecycle.attempts import Arrow, Ended, FollowUps
 from django_txtasks.models import Status
-from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
+from django_txtasks.worker.parts import Part
 from django_txtasks.worker.running.limits import NEVER
 
 PAUSE_SECONDS = 0.02
@@ -27,24 +29,38 @@ FAILED_SECONDS = 1.0
 REMEMBERED = 1000
 """Number of batches whose live member is remembered."""
 
+_LAST = {Arrow.FINISH, Arrow.BURY, Arrow.CANCEL}
+"""Arrows after which a member of a batch is not live."""
 
-class BatchLook:
+
+class BatchLook(Part):
     """Looks in statements of its own, between turns: first for the members that were live at the last look.
 
     The remembered member is the one with the highest id, which usually ends late. So as long as a batch is worked
     on, a look is one short statement, by primary key.
+
+    Attributes:
+        batches: batches of which members have ended since the last look, as the database gives them.
     """
 
-    def __init__(self, alias: str, buffer: OutcomeBuffer) -> None:
-        self._alias, self._buffer = alias, buffer
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self.looks = self.last_looks = (self,)
+        self.batches: set[Any] = set()
         self._members: dict[uuid.UUID, uuid.UUID] = {}
         self._again_at = 0.0
         self._last = batches.FIRST_ID
 
+    def recorded(self, ended: Sequence[Ended]) -> None:
+        """Note the batches of ended members."""
+        for one in ended:
+            if one.attempt.batch is not None and one.arrow in _LAST:
+                self.batches.add(one.attempt.batch)
+
     @property
     def next(self) -> float:
         """Time of the next look, by ``time.monotonic()``."""
-        return self._again_at if self._buffer.batches else NEVER
+        return self._again_at if self.batches else NEVER
 
     def look(self) -> bool:
         """Look at the batches of which members have ended since the last look; end those without a live member.
@@ -64,7 +80,7 @@ class BatchLook:
 
     def _look(self) -> FollowUps:
         self._again_at = time.monotonic() + PAUSE_SECONDS
-        noted = self._buffer.batches
+        noted = self.batches
         ids = batches.readable(noted)
         known = {batch: self._members[batch] for batch in ids if batch in self._members}
         live = batches.which_are_live(self._alias, known.values())
@@ -73,11 +89,11 @@ class BatchLook:
         left = {batch for batch in ids if known.get(batch) not in live}
         if not left and set(live.values()) == {Status.PENDING.value}:
             self._again_at += WAITING_SECONDS - PAUSE_SECONDS
-        self._buffer.batches = set(left)
+        self.batches = set(left)
         for batch in self._in_turn(left):
             self._last = batch
             follow_ups += self._look_at(batch)
-            self._buffer.batches.discard(batch)
+            self.batches.discard(batch)
             if time.monotonic() >= end:  # the rest after the next turn
                 break
         notify_on_commit(self._alias, follow_ups)

@@ -10,7 +10,7 @@ from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.results.cancelling import Key
 from django_txtasks.stacks.answers import answer, stops_and_questions
 from django_txtasks.worker.registration import Registration
-from django_txtasks.worker.running.attempt_stack import NOT_BEGUN
+from django_txtasks.worker.running import attempt_stack
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.slot_pool import SlotPool
 
@@ -66,8 +66,8 @@ class CancelLook:
 
     def _answer(self, worker: uuid.UUID, key: Key) -> None:
         """Write the stack of an attempt, unless the attempt has ended: then its row changes in a moment."""
-        text = self._slots.stacks.stack_of(key)
+        text = attempt_stack.text_of(self._slots, key)
         if not text and key in self._slots.holds():
-            text = NOT_BEGUN
+            text = attempt_stack.NOT_BEGUN
         if text:
             answer(self._alias, worker, key, text)

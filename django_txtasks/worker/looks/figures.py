@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -14,6 +15,9 @@ from django_txtasks.counts.appending import WRITE_SECONDS, append_once
 from django_txtasks.counts.tally import Tally
 from django_txtasks.database.errors import is_repeatable, text_of
 from django_txtasks.database.transactions import own_transaction
+from django_txtasks.lifecycle.attempts import Ended
+from django_txtasks.lifecycle.figures import count_ends, count_times
+from django_txtasks.worker.parts import Part
 from django_txtasks.worker.registration import Registration
 from django_txtasks.worker.running.limits import NEVER
 
@@ -28,30 +32,47 @@ class _Batch(NamedTuple):
     tally: Tally
 
 
-class FigureWriter:
+class FigureWriter(Part):
     """Writes in a transaction of its own, between turns. A failure changes nothing for the worker's turns.
 
     The first write comes after a part of the interval that depends on the worker's id, so that workers which start
     together write apart.
 
     Args:
-        tally: the counts of this worker; None = figures are off.
+        limit: the longest time for a write.
+
+    Attributes:
+        tally: the counts that are not written yet.
     """
 
-    def __init__(
-        self, alias: str, registration: Registration, tally: Tally | None, limit: timedelta
-    ) -> None:
-        self._alias, self._registration = alias, registration
-        self._tally, self._limit = tally, limit
+    def __init__(self, alias: str, registration: Registration, limit: timedelta) -> None:
+        self._alias, self._registration, self._limit = alias, registration, limit
+        self.tally, self.looks = Tally(), (self,)
         self._batch: _Batch | None = None  # not known to be written
         self._seq = 0
         self._at = 0.0
         self._has_failed = False
 
+    def collected(self, ended: Sequence[tuple[Ended, float]]) -> None:
+        """Count the times of ended attempts."""
+        count_times(self.tally, ended)
+
+    def recorded(self, ended: Sequence[Ended]) -> None:
+        """Count the recorded ends."""
+        count_ends(self.tally, ended)
+
+    def ended_lately(self) -> Mapping[str, str]:
+        """Return the functions that are counted and not written, each with its queue."""
+        return {name.task: name.queue for name, _ in self.tally.items()}
+
+    def leaving(self) -> None:
+        """Write the rest."""
+        self.write()
+
     @property
     def next(self) -> float:
         """Time of the next write, by ``time.monotonic()``."""
-        return self._at if self._tally or self._batch else NEVER
+        return self._at if self.tally or self._batch else NEVER
 
     def look(self) -> bool:
         """Write, if the worker has a row. Return False: this look finds no work. Never raises for the database."""
@@ -67,9 +88,9 @@ class FigureWriter:
         """Write all figures now. If that fails, the next call repeats it under the same number."""
         try:
             self._write_batch()
-            if self._tally and self._registration.id is not None:
+            if self.tally and self._registration.id is not None:
                 self._seq += 1
-                self._batch = _Batch(self._registration.id, self._seq, self._tally.take())
+                self._batch = _Batch(self._registration.id, self._seq, self.tally.take())
                 self._write_batch()
             self._has_failed = False
         except (DatabaseError, InterfaceError) as error:

@@ -6,15 +6,16 @@ A glance reads a few entries of an index, whereas a turn writes the worker's bea
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from django.db import DatabaseError
 
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import TookTooLong, is_timeout
 from django_txtasks.lifecycle.heads import Heads
-from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.lifecycle.turn import Subscription, TurnResult
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.lane_book import LaneBook
+from django_txtasks.worker.parts import Part, WorkerContext
 from django_txtasks.worker.running.limits import NEVER
 
 EVERY_SECONDS = 0.04
@@ -24,19 +25,16 @@ REST_SECONDS = 60.0
 """Seconds without a glance after a glance that took too long."""
 
 
-class Glances:
+class Glances(Part):
     """The glances of one worker. All times are by ``time.monotonic()``.
 
     Args:
         inbox: while its source is connected, hints come, so there are no glances.
-        lanes: the lane book; it looks for lanes if a glance finds a task.
     """
 
-    def __init__(
-        self, config: Config, subscription: Subscription, inbox: HintInbox, lanes: LaneBook
-    ) -> None:
+    def __init__(self, config: Config, subscription: Subscription, inbox: HintInbox) -> None:
         self._is_on = config.may_hint_by_database
-        self._inbox, self._lanes = inbox, lanes
+        self._inbox, self.looks_instead = inbox, (self,)
         self._heads = Heads(subscription)
         self._until = self._rests_until = 0.0
         self._next = NEVER
@@ -45,6 +43,11 @@ class Glances:
     def next(self) -> float:
         """Time of the next glance."""
         return self._next if self._is_on and not self._inbox.connected else NEVER
+
+    def turned(self, result: TurnResult, *, alone: bool) -> None:
+        """Note a turn that has claimed tasks."""
+        if result.claimed:
+            self.claimed(time.monotonic())
 
     def claimed(self, now: float) -> None:
         """Note that a task was claimed."""
@@ -68,6 +71,9 @@ class Glances:
             return False
         now = time.monotonic()
         self._next = now + EVERY_SECONDS if now < self._until else NEVER
-        if fresh:
-            self._lanes.look_again()
         return bool(fresh)
+
+
+def parts(context: WorkerContext) -> Iterable[Part]:
+    """Return the part for one worker."""
+    return [Glances(context.config, context.subscription, context.inbox)]

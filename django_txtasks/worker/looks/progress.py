@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from django_txtasks.lifecycle import workers
 from django_txtasks.progress import ProgressNotes
+from django_txtasks.progress.rows import write_progress
 from django_txtasks.worker.registration import Registration
 from django_txtasks.worker.running.limits import NEVER
 
@@ -39,7 +39,7 @@ class ProgressWriter:
             return False
         notes = self._notes.take()
         try:
-            workers.write_progress(self._alias, worker, notes)
+            write_progress(self._alias, worker, notes)
         except BaseException:
             self._notes.has_changed = True
             raise

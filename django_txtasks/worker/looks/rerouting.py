@@ -14,17 +14,18 @@ from collections.abc import Iterable
 from django_txtasks.conf import Config
 from django_txtasks.declarations import registry
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
-from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.lifecycle.turn import Subscription, TurnResult
 from django_txtasks.lifecycle.workers import texts
 from django_txtasks.models import Status, Task, Worker
 from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.worker.parts import Part, WorkerContext
 from django_txtasks.worker.running.limits import NEVER
 
 MAX_IDS = 10_000
 """Number of ids to remember."""
 
 
-class Rerouting:
+class Rerouting(Part):
     """Sends hints again for tasks that another living worker declares, and this one does not.
 
     Each worker sends an id on once, and only if another living worker declares its task. So a hint is sent on at
@@ -43,11 +44,17 @@ class Rerouting:
         self._elsewhere: set[tuple[str, str]] = set()
         self._sent: dict[uuid.UUID, None] = {}
         self._noted: list[uuid.UUID] = []
+        self.looks = (self,)
 
     @property
     def next(self) -> float:
         """Time of the next look: after a turn with such hints."""
         return 0.0 if self._noted else NEVER
+
+    def turned(self, result: TurnResult, *, alone: bool) -> None:
+        """Note the hinted rows of a turn that this worker may not claim."""
+        if not alone:
+            self.note(result.not_ours)
 
     def note(self, ids: Iterable[uuid.UUID]) -> None:
         """Note ids of existing rows that this worker could not claim."""
@@ -96,3 +103,8 @@ class Rerouting:
                 for queue in texts(queues)
             }
         return self._elsewhere
+
+
+def parts(context: WorkerContext) -> Iterable[Part]:
+    """Return the part for one worker."""
+    return [Rerouting(context.config, context.subscription, context.inbox)]

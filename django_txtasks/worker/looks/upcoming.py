@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections.abc import Iterable
 
 from django.db import DatabaseError
 
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import TookTooLong, is_timeout
-from django_txtasks.lifecycle.turn import Bucket, Subscription
+from django_txtasks.lifecycle.turn import Bucket, Subscription, TurnResult
 from django_txtasks.lifecycle.upcoming import upcoming
+from django_txtasks.worker.parts import Part, WorkerContext
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.scan_cursor import ScanCursor
 from django_txtasks.worker.schedule import TurnSchedule
@@ -31,7 +33,7 @@ REST_SECONDS = 60.0
 """Seconds without a look after a look that took too long, because it must step over many rows."""
 
 
-class UpcomingLook:
+class UpcomingLook(Part):
     """The look ahead of one worker. All times are by ``time.monotonic()``.
 
     Args:
@@ -48,6 +50,7 @@ class UpcomingLook:
         self._due: list[float] = []
         self._pause = self._not_before = 0.0
         self._has_scanned = False
+        self.looks_before = (self,)
 
     @property
     def next(self) -> float:
@@ -64,6 +67,11 @@ class UpcomingLook:
             heapq.heappop(self._due)
         self._has_scanned = is_due
         return is_due
+
+    def turned(self, result: TurnResult, *, alone: bool) -> None:
+        """Learn from a turn that has scanned."""
+        if result.has_scanned:
+            self.scanned(time.monotonic(), claimed=bool(result.claimed))
 
     def scanned(self, now: float, *, claimed: bool) -> None:
         """Adapt the pause: the scan has found tasks, or other workers were quicker."""
@@ -106,3 +114,8 @@ class UpcomingLook:
         self._due = due_by_now + [looked + wait + LATE_SECONDS for wait in found.waits]
         self._next_look = min(self._next_look, looked + found.known_for)
         return found.buckets
+
+
+def parts(context: WorkerContext) -> Iterable[Part]:
+    """Return the part for one worker."""
+    return [UpcomingLook(context.config, context.subscription, context.schedule, context.scans)]

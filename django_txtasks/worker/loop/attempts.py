@@ -11,12 +11,12 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks import signals, tracing
+from django_txtasks import signals
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import ClaimLost, LoopBlocked, TimedOut, meant
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.open_batches import Opener, running
-from django_txtasks.signals import attempt_starting, last_lines, tracebacks
+from django_txtasks.lifecycle.running import AttemptRun, running
+from django_txtasks.signals import attempt_starting, tracebacks
 from django_txtasks.signals.logs import current
 from django_txtasks.worker.loop.children import Children
 from django_txtasks.worker.loop.ending import Ending
@@ -33,9 +33,9 @@ from django_txtasks.worker.running.runner import (
     Runner,
     Stop,
     arguments_of,
-    buried,
     finished,
 )
+from django_txtasks.worker.running.verdicts import buried
 
 _EMPTY = Context()
 """Each attempt gets a copy. As in an ASGI request, the connections of caches are made anew for each."""
@@ -161,38 +161,32 @@ class LoopRunner:
         self.over(one, ended)
 
     async def _ended(self, one: OnLoop, executor: AttemptExecutor) -> Ended | None:
-        attempt, traced = one.attempt, None
+        run = self.runner.run_of(one.attempt)
         ended: Ended | None = None
         error: BaseException | None = None
         try:
-            traced = self._begin(one)
-            if traced is not None:
-                attempt = attempt._replace(headers=traced.headers)
-            ended = finished(attempt, await self._value(one, attempt))
+            self._begin(one, run)
+            ended = finished(run.attempt, await self._value(one, run))
         except BaseException as raised:
             one.shut()
             error = one.meaning_of(raised)
             tracebacks.forget_locals(raised)
             tracebacks.forget_locals(error)
-        return await Ending(self, one, attempt, executor, traced).outcome(ended, error)
+        return await Ending(self, one, run, executor).outcome(ended, error)
 
-    def _begin(self, one: OnLoop) -> tracing.TracedRun | None:
-        attempt = one.attempt
-        current.set(attempt.facts)
-        last_lines.begin(attempt.task_id, attempt.number)
-        running.set(Opener(self.runner.alias, attempt.task_id, attempt.batch))
+    def _begin(self, one: OnLoop, run: AttemptRun) -> None:
+        current.set(run.attempt.facts)
+        running.set(run)
         one.children.own_this_context()
-        return tracing.begin(attempt)
+        self.runner.parts.begin(run)
 
-    async def _value(self, one: OnLoop, attempt: Attempt) -> Any:
+    async def _value(self, one: OnLoop, run: AttemptRun) -> Any:
         """Return what the task function returns. Cancel it when its time is over, or when it is asked to stop."""
-        runner = self.runner
+        runner, attempt = self.runner, run.attempt
         if attempt_starting.receivers:
             await sync_to_async(attempt_starting.send)(sender=None, **attempt.facts)
         declaration = registry.get(attempt.task_name)
-        args, kwargs = arguments_of(
-            declaration, attempt, runner.alias, runner.requests, runner.notes
-        )
+        args, kwargs = arguments_of(declaration, run, runner.requests)
         stop = Stop(attempt, runner.requests)
         timer = _Timer(one, self.loop, self.expired) if attempt.timeout is not None else None
         with stop.calls(lambda: self.loop.spread(one.cancel, stop.error())):

@@ -12,42 +12,29 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from django_txtasks import tracing
-from django_txtasks.lifecycle.attempts import Attempt, Ended
-from django_txtasks.signals import last_lines, tracebacks
+from django_txtasks.lifecycle.attempts import Ended
+from django_txtasks.lifecycle.running import AttemptRun
+from django_txtasks.signals import tracebacks
 from django_txtasks.worker.loop.executors import AttemptExecutor
-from django_txtasks.worker.running import task_threads
 from django_txtasks.worker.running.attempt_context import close_caches
-from django_txtasks.worker.running.runner import (
-    buried,
-    end_trace,
-    failed,
-    is_asked,
-    tell_late_error,
-)
+from django_txtasks.worker.running.verdicts import buried, failed, is_asked, tell_late_error
 
 if TYPE_CHECKING:
     from django_txtasks.worker.loop.attempts import LoopRunner, OnLoop
 
 
 class Ending:
-    """Ends one attempt, in its context.
-
-    Args:
-        attempt: as the tracers have changed it.
-        traced: None = no tracer follows it.
-    """
+    """Ends one attempt, in its context."""
 
     def __init__(
         self,
         runner: LoopRunner,
         one: OnLoop,
-        attempt: Attempt,
+        run: AttemptRun,
         executor: AttemptExecutor,
-        traced: tracing.TracedRun | None,
     ) -> None:
-        self._of, self._one, self._attempt = runner, one, attempt
-        self._executor, self._traced = executor, traced
+        self._of, self._one, self._run, self._attempt = runner, one, run, run.attempt
+        self._executor = executor
 
     async def outcome(self, ended: Ended | None, error: BaseException | None) -> Ended | None:
         """Return the outcome; None = see ``OnLoop.why_dropped``. Never raises.
@@ -65,11 +52,7 @@ class Ending:
         self._of.expired.discard(self._one)
         if error is not None and error is not self._one.why_dropped:
             ended = await self._failed(error)
-        if self._traced is not None:
-            self._do(partial(end_trace, self._traced, ended))
-        self._do(partial(self._of.runner.notes.forget, attempt.task_id))
-        self._do(partial(last_lines.end, attempt.task_id, attempt.number))
-        self._do(partial(task_threads.end_of, attempt.task_id, attempt.number))
+        self._of.runner.parts.end(self._run, ended)
         return ended
 
     async def _failed(self, error: BaseException) -> Ended:
@@ -79,8 +62,8 @@ class Ending:
         except BaseException as problem:  # raised where the error of the task was read
             ended = buried(attempt, problem)
             tracebacks.forget_locals(problem)
-        with contextlib.suppress(BaseException):  # its owner logs it
-            if (call := runner.raised(attempt, error)) is not None:
+        for call in runner.parts.raised(self._run, error):
+            with contextlib.suppress(BaseException):  # its owner logs it
                 await self._in_thread(call)
         return ended
 

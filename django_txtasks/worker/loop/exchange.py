@@ -13,8 +13,8 @@ from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.worker.loop.attempts import LoopRunner, OnLoop, start
 from django_txtasks.worker.loop.event_loop import EventLoop
-from django_txtasks.worker.running import attempt_stack
 from django_txtasks.worker.running.in_hand import Key
+from django_txtasks.worker.running.slot_pool import Place
 
 T = TypeVar("T")
 
@@ -70,14 +70,12 @@ class Exchange:
         one = self.alive.get(task_id.int)
         return one is not None and one.attempt.number == number
 
-    def stack_of(self, key: Key) -> str:
-        """Return the stack of a running attempt as text; empty if it does not run here, or ends meanwhile."""
+    def place_of(self, key: Key) -> Place | None:
+        """Return where an attempt runs; None = it does not run here."""
         one = self.alive.get(key[0].int)
-        if one is None or one.task is None or one.attempt.number != key[1]:
-            return ""
-        tasks = [one.task, *one.children.all()]
-        text = attempt_stack.on_loop(key, tasks, self._loop.thread.ident or 0)
-        return "" if one.task.done() else text
+        if one is None or one.task is None or one.attempt.number != key[1] or one.task.done():
+            return None
+        return Place(0, [one.task, *one.children.all()], self._loop.thread.ident or 0)
 
     # -- the loop -----------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from django_txtasks import signals
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle.attempts import Attempt, Ended
+from django_txtasks.progress import ProgressNotes
 from django_txtasks.worker.loop.attempts import CutShort, LoopRunner, OnLoop
 from django_txtasks.worker.loop.event_loop import EventLoop
 from django_txtasks.worker.loop.exchange import Exchange, emptied
@@ -17,7 +18,7 @@ from django_txtasks.worker.loop.watch import LOOK_SECONDS, LoopWatch
 from django_txtasks.worker.running.in_hand import InHand, Key
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.runner import Runner
-from django_txtasks.worker.running.slot_pool import SlotPool
+from django_txtasks.worker.running.slot_pool import Place, SlotPool
 
 
 class LoopSlots(SlotPool):
@@ -47,14 +48,14 @@ class LoopSlots(SlotPool):
     ) -> None:
         self._count, self._patience = count, patience
         self._loop = EventLoop()
-        self._exchange = self.stacks = Exchange(self._loop, wake)
+        self._exchange = Exchange(self._loop, wake)
         self._shared = SharedThreads(threads, note_session=runner.note_session_of)
         self._runner = LoopRunner(runner, self._shared, self._loop, self._exchange.over)
         self.watch = LoopWatch(
             self._loop,
             self._exchange,
             self._shared,
-            runner.notes,
+            runner.parts.offered.get(ProgressNotes) or ProgressNotes(),
             alias=runner.alias,
             grace=grace,
             patience=patience,
@@ -90,10 +91,14 @@ class LoopSlots(SlotPool):
             self._exchange.hand_over(OnLoop(attempt))
         self._loop.call(self._exchange.begin, self._runner, good_until)
 
-    def collect(self) -> list[Ended]:
-        """Return the outcomes since the last call."""
-        ended = self.without_times(emptied(self._exchange.ended))
-        self._forget(one.attempt for one in ended)
+    def place_of(self, key: Key) -> Place | None:
+        """Return where an attempt runs; None = it does not run here."""
+        return self._exchange.place_of(key)
+
+    def collect(self) -> list[tuple[Ended, float]]:
+        """Return the outcomes since the last call, each with the seconds of its attempt."""
+        ended = emptied(self._exchange.ended)
+        self._forget(one.attempt for one, _ in ended)
         for attempt in self._forget(emptied(self._exchange.lost)):
             signals.claim_lost.emit(**attempt.facts, what="was cancelled")
         return ended

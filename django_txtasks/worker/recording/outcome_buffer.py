@@ -8,20 +8,17 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
-from django_txtasks.counts.tally import Tally
 from django_txtasks.database.errors import message_of
 from django_txtasks.exceptions import ClaimLost
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, Recorded
-from django_txtasks.lifecycle.figures import count_ends
-from django_txtasks.worker.running.misfits import ToldMisfits
-from django_txtasks.worker.running.runner import buried
+from django_txtasks.worker.parts import Parts
+from django_txtasks.worker.running.verdicts import buried
 
 Key = tuple[uuid.UUID, int]
 
@@ -29,8 +26,6 @@ TURN_BYTES = 1024 * 1024
 """Bytes of outcomes that one turn writes: much less than a server accepts in one packet (MariaDB: 16 MB)."""
 TURN_OUTCOMES = 10_000
 """Number of small outcomes that one turn writes."""
-_LAST = {Arrow.FINISH, Arrow.BURY, Arrow.CANCEL}
-"""Arrows after which a member of a batch is not live."""
 MAX_REMEMBERED = 20_000
 """Number of ended attempts to remember, about 5 MB, so that a failover that loses them is noticed."""
 MAX_FAILED_TURNS = 3
@@ -38,7 +33,7 @@ MAX_FAILED_TURNS = 3
 
 
 class OutcomeBuffer:
-    """Outcomes that are not recorded yet. A tally counts the recorded ones, if there is one.
+    """Outcomes that are not recorded yet. The parts of the worker learn of the recorded ones.
 
     A turn may be rolled back after it has recorded, so only ``committed`` forgets outcomes, after the COMMIT.
 
@@ -47,14 +42,12 @@ class OutcomeBuffer:
         one_by_one: True = record one by one, because an outcome that the database refuses would stop all others.
         most: number of outcomes that the next turn writes; halved after each failure, doubled after each success.
         held_up: True if the rows of all waiting outcomes are locked by other sessions.
-        batches: batches of which members have ended, as the database gives them. The batch look empties it.
         lately: recently recorded ends, without ends of tasks that may run again anyway.
     """
 
-    def __init__(self, alias: str, config: Config, tally: Tally | None = None) -> None:
-        self.alias, self.config, self._tally = alias, config, tally
+    def __init__(self, alias: str, config: Config, parts: Parts | None = None) -> None:
+        self.alias, self.config, self._parts = alias, config, parts or Parts()
         self.waiting: list[Ended] = []
-        self.batches: set[Any] = set()
         self.lately: OrderedDict[Key, Arrow] = OrderedDict()
         self.one_by_one = self.held_up = False
         self.most = TURN_OUTCOMES
@@ -63,7 +56,6 @@ class OutcomeBuffer:
         self._refused: list[Ended] = []
         self._refused_now: list[Ended] = []
         self._again_at = 0.0
-        self._misfits = ToldMisfits()
 
     def add(self, ended: Iterable[Ended]) -> None:
         """Add ended attempts. Outcomes of atomic tasks are recorded already."""
@@ -141,19 +133,15 @@ class OutcomeBuffer:
                 _tell_late(one)
 
     def moved(self, recorded: Sequence[Ended]) -> None:
-        """Count recorded outcomes, send their signals, remember their ends, note the batches of ended members."""
-        if self._tally is not None:
-            count_ends(self._tally, recorded)
+        """Tell the parts of recorded outcomes, send their signals, remember their ends."""
+        self._parts.recorded(recorded)
         for one in recorded:
-            if self._misfits.are_news(one):
-                emit(one)
+            emit(one)
             if not one.attempt.may_share:
                 self.lately[key(one)] = one.arrow
                 if len(self.lately) > MAX_REMEMBERED:
                     # OrderedDict, because a dict would step over each key that was deleted before.
                     self.lately.popitem(last=False)
-            if one.attempt.batch is not None and one.arrow in _LAST:
-                self.batches.add(one.attempt.batch)
 
     def failed(self, error: Exception, *, alone: bool) -> bool:
         """Prepare the turn after a failed one, if the database still takes writes: repeat nothing unchanged.
@@ -193,7 +181,7 @@ class OutcomeBuffer:
 
 
 def emit(one: Ended) -> None:
-    """Send the signal of a recorded outcome."""
+    """Send the signal of a recorded outcome. Of a release with a delay, the part tells that has decided it."""
     if one.arrow is Arrow.FINISH:
         if signals.task_finished.has_observers:
             signals.task_finished.emit(**one.attempt.facts, context=one.context)
@@ -214,10 +202,7 @@ def emit(one: Ended) -> None:
         signals.task_suspended.emit(**facts, context=context, awaited=one.awaited)
     elif one.arrow is Arrow.CANCEL:
         signals.task_stopped.emit(**facts, context=context)
-    elif one.delay:
-        error = str(one.error.get("message"))
-        signals.arguments_do_not_fit.emit(**facts, context=context, error=error)
-    else:
+    elif not one.delay:
         signals.task_released.emit(**facts, context=context)
 
 

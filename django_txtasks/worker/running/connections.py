@@ -14,7 +14,7 @@ from typing import Any
 from django.db import InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks.database.errors import text_of
+from django_txtasks.database.errors import NothingDone, text_of
 from django_txtasks.database.file import is_replaced, number_replaced
 from django_txtasks.database.sessions import close as _close
 from django_txtasks.database.sessions import end_of_age as _end_of
@@ -31,7 +31,7 @@ LONGEST_REST_SECONDS = 3600.0
 """Maximum seconds between two looks at a thread's connections; Python's locks take no longer timeout."""
 
 
-class NoSession(Exception):
+class NoSession(NothingDone):
     """The database gives this thread no session. The task has not begun."""
 
 

@@ -8,7 +8,6 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, NamedTuple
 
-from django_txtasks import tracing
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import TimedOut, meant
 from django_txtasks.items import (
@@ -22,9 +21,10 @@ from django_txtasks.items import (
     tell_late_error,
 )
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.signals import attempt_starting, last_lines, tracebacks
+from django_txtasks.lifecycle.running import AttemptRun
+from django_txtasks.signals import attempt_starting, tracebacks
 from django_txtasks.signals.logs import current
-from django_txtasks.worker.running import task_threads
+from django_txtasks.worker.parts import DatabaseCall
 from django_txtasks.worker.running.attempt_context import context_of_attempt
 from django_txtasks.worker.running.connections import (
     after_attempt,
@@ -38,36 +38,23 @@ from django_txtasks.worker.running.forked_task import (
     forks_of_process,
 )
 from django_txtasks.worker.running.limits import TimeLimit
-from django_txtasks.worker.running.runner import Runner, arguments_of, buried, end_trace, failed
+from django_txtasks.worker.running.runner import Runner, arguments_of, make_call
+from django_txtasks.worker.running.verdicts import buried, details_of, failed
 
 
 class AttemptEnd(NamedTuple):
-    """The end of one attempt of a call, with its time by ``time.monotonic()``."""
+    """The end of one attempt of a call, with its time by ``time.monotonic()`` and its error."""
 
     ended: Ended
     at: float
+    error: BaseException | None = None
 
 
 class _Begun(NamedTuple):
-    """One attempt of a call, with its tracers, which have a context of their own."""
+    """One attempt of a call. The parts of the worker have a context of their own for each."""
 
-    attempt: Attempt
+    run: AttemptRun
     context: Context
-    traced: tracing.TracedRun | None
-
-    @classmethod
-    def begin(cls, attempt: Attempt) -> _Begun:
-        """Let the tracers surround this attempt in a copy of the context of the call."""
-        context = copy_context()
-        traced = context.run(tracing.begin, attempt)
-        if traced is not None:
-            attempt = attempt._replace(headers=traced.headers)
-        return cls(attempt, context, traced)
-
-    def end(self, ended: Ended) -> None:
-        """Tell the tracers how the attempt has ended."""
-        if self.traced is not None:
-            self.context.run(end_trace, self.traced, ended)
 
 
 class ManyCall:
@@ -128,8 +115,6 @@ class ManyCall:
 
     def _run(self) -> None:
         current.set({**self._first.facts, "tasks": len(self._items)})
-        for item in self._items:
-            last_lines.begin(item.task_id, item.attempt)
         mark = Mark()
         try:
             self._call()
@@ -155,15 +140,16 @@ class ManyCall:
 
     def _begins(self, item: Item[Any]) -> bool:
         """Give an item its value. Return False if its row does not fit: then it has an outcome."""
-        attempt, runner = item._attempt, self._runner
-        self._begun[item.task_id.int] = _Begun.begin(attempt)
-        declaration = registry.get(attempt.task_name)
+        runner = self._runner
+        run, context = runner.run_of(item._attempt), copy_context()
+        self._begun[item.task_id.int] = _Begun(run, context)
         try:
+            context.run(runner.parts.begin, run)
+            attempt = run.attempt
+            declaration = registry.get(attempt.task_name)
             if attempt_starting.receivers:
                 attempt_starting.send(sender=None, **attempt.facts)
-            args, kwargs = arguments_of(
-                declaration, attempt, runner.alias, runner.requests, runner.notes
-            )
+            args, kwargs = arguments_of(declaration, run, runner.requests)
             item.value = _value(*args, **kwargs)
         except BaseException as error:
             end(item, Mark(error=error))
@@ -174,15 +160,15 @@ class ManyCall:
         """Return the outcome for the mark of an attempt."""
         begun = self._begun.get(attempt.task_id.int)
         if begun is not None:
-            attempt = begun.attempt
+            attempt = begun.run.attempt
         ended = Ended(attempt=attempt, arrow=Arrow.FINISH, result=mark.result)
-        if mark.error is not None:
-            ended = failed(attempt, meant(mark.error), self._runner.config)
+        error = None if mark.error is None else meant(mark.error)
+        if error is not None:
+            ended = failed(attempt, error, self._runner.config)
         if ended.error and "log" not in ended.error:
-            lines = last_lines.entry(self._first.task_id, self._first.number)
-            ended = ended._replace(error={**ended.error, **lines})
+            ended = ended._replace(error={**ended.error, **details_of(self._first)})
         context = None if begun is None else begun.context
-        return AttemptEnd(ended._replace(context=context), time.monotonic())
+        return AttemptEnd(ended._replace(context=context), time.monotonic(), error)
 
     def _end(self, mark: Mark) -> None:
         """Give the items that have no outcome this one; log an error that is no item's."""
@@ -204,12 +190,9 @@ class ManyCall:
         Args:
             error: raised by the function.
         """
-        ends = [outcome_of(item).ended for item in self._items]
-        for ended in ends:
-            attempt = ended.attempt
-            if (begun := self._begun.get(attempt.task_id.int)) is not None:
-                begun.end(ended)
-            last_lines.end(attempt.task_id, attempt.number)
+        outcomes: list[AttemptEnd] = [outcome_of(item) for item in self._items]
+        calls = [call for one in outcomes for call in self._end_parts(one)]
+        ends = [one.ended for one in outcomes]
         errors = _errors_of(ends, error)
         # A Retry or Snooze is no failure.
         after_attempt(
@@ -218,8 +201,17 @@ class ManyCall:
         # Not before the function is over: a generator of it that has seen an error may continue.
         for one in errors:
             tracebacks.forget_locals(one)
-        for ended in ends:
-            task_threads.end_of(ended.attempt.task_id, ended.attempt.number)
+        for call in calls:
+            make_call(call)
+
+    def _end_parts(self, one: AttemptEnd) -> list[DatabaseCall]:
+        """Let the parts of the worker end an attempt. Return the calls that they want to make."""
+        parts, attempt = self._runner.parts, one.ended.attempt
+        begun = self._begun.get(attempt.task_id.int)
+        run, context = begun or (self._runner.run_of(attempt), copy_context())
+        calls = [] if one.error is None else context.run(parts.raised, run, one.error)
+        context.run(parts.end, run, one.ended)
+        return calls
 
 
 def _errors_of(ends: Sequence[Ended], error: BaseException | None) -> list[BaseException]:

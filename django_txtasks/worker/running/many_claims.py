@@ -15,7 +15,7 @@ Runs = Callable[[Sequence[Attempt]], Iterable[list[Attempt]]]
 """Divides attempts into slot runs, in which one attempt follows another."""
 
 
-class Part(NamedTuple):
+class Portion(NamedTuple):
     """Attempts of a claim. ``is_call``: True = one call of their function gets them all."""
 
     attempts: list[Attempt]
@@ -69,30 +69,30 @@ class ManyClaims:
             size = sum([len(one.args) for one in together])
             self._most = max(1, min(CLAIM_TASKS, CLAIM_BYTES * len(together) // size))
 
-    def runs(self, claimed: Sequence[Attempt], divided: Runs) -> Iterator[Part]:
+    def runs(self, claimed: Sequence[Attempt], divided: Runs) -> Iterator[Portion]:
         """Yield the attempts of each slot run.
 
         Args:
             divided: divides the attempts that no call gets together with others.
         """
         if self._of_name.keys().isdisjoint([one.task_name for one in claimed]):
-            yield from [Part(run, False) for run in divided(claimed)]
+            yield from [Portion(run, False) for run in divided(claimed)]
             return
         for part in self.parts(claimed):
             if part.is_call:
                 yield part
             else:
-                yield from (Part(run, False) for run in divided(part.attempts))
+                yield from (Portion(run, False) for run in divided(part.attempts))
 
-    def parts(self, claimed: Sequence[Attempt]) -> list[Part]:
+    def parts(self, claimed: Sequence[Attempt]) -> list[Portion]:
         """Return the attempts of each call, and all others, in the order of their first attempts."""
-        parts: list[Part] = []
-        filling: dict[tuple[str, float | None] | None, Part] = {}
+        parts: list[Portion] = []
+        filling: dict[tuple[str, float | None] | None, Portion] = {}
         for attempt in claimed:
             key, most = self._call_of(attempt)
             part = filling.get(key)
             if part is None or len(part.attempts) == most:
-                part = filling[key] = Part([], key is not None)
+                part = filling[key] = Portion([], key is not None)
                 parts.append(part)
             part.attempts.append(attempt)
         return parts

@@ -16,25 +16,6 @@ FIRST_WAIT = timedelta(seconds=10)
 LONGEST_WAIT = timedelta(minutes=5)
 MOST_CHARACTERS = 1_000
 """Length of the text in the row."""
-MOST_TOLD = 1_000
-"""Number of different texts, after which a worker reports no more of them."""
-
-
-class ToldMisfits:
-    """The texts of misfits that this worker has reported: a backlog of one form of call is one log line."""
-
-    def __init__(self) -> None:
-        self._texts: set[str] = set()
-
-    def are_news(self, ended: Ended) -> bool:
-        """Return False for a misfit whose text was reported before."""
-        if ended.arrow is not Arrow.RELEASE or not ended.delay:
-            return True
-        text = str(ended.error["message"])
-        if text in self._texts or len(self._texts) >= MOST_TOLD:
-            return False
-        self._texts.add(text)
-        return True
 
 
 def release_of_misfit(

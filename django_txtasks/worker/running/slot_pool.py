@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
-from django_txtasks.counts.tally import Tally
 from django_txtasks.lifecycle.attempts import Attempt, Ended
-from django_txtasks.lifecycle.figures import count_times
 from django_txtasks.worker.running.in_hand import InHand, Key
 from django_txtasks.worker.running.limits import NEVER
 
@@ -22,21 +21,24 @@ class Overrunning(Protocol):
         """Return the error for the row."""
 
 
-class Stacks(Protocol):
-    """The stacks of the running attempts."""
+class Place(NamedTuple):
+    """Where an attempt runs.
 
-    def stack_of(self, key: Key) -> str:
-        """Return the stack of a running attempt as text; empty if it does not run here, or ends meanwhile."""
-        ...
+    Attributes:
+        thread: number of the thread of its slot; 0 = it has no slot, but an event loop.
+        tasks: asyncio tasks: first the one of its function, then its children.
+        loop_thread: number of the thread of their event loop.
+    """
+
+    thread: int = 0
+    tasks: Sequence[asyncio.Task[Any]] = ()
+    loop_thread: int = 0
 
 
 class SlotPool(Protocol):
     """The slots of one worker. Only its turns use them. ``Slots`` describes each member."""
 
     in_hand: InHand
-    stacks: Stacks
-    tally: Tally | None = None
-    """Counts the times of collected attempts; None = figures are off."""
 
     @property
     def running(self) -> int: ...
@@ -50,14 +52,9 @@ class SlotPool(Protocol):
     def start(self, attempts: list[Attempt], good_until: float = NEVER) -> None: ...
     def release(self, *, stalled: bool) -> list[Attempt]: ...
     def enforce_limits(self) -> Sequence[Overrunning]: ...
-    def collect(self) -> list[Ended]: ...
+    def collect(self) -> list[tuple[Ended, float]]: ...
+    def place_of(self, key: Key) -> Place | None: ...
     def close(self) -> None: ...
-
-    def without_times(self, collected: list[tuple[Ended, float]]) -> list[Ended]:
-        """Count the seconds of collected attempts. Return the attempts."""
-        if self.tally is not None:
-            count_times(self.tally, collected)
-        return [one for one, _ in collected]
 
     # An event loop has a slot for each task that it claims, so its tasks never wait for one.
 

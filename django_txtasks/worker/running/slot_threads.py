@@ -16,12 +16,11 @@ from django_txtasks.database.errors import text_of
 from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.signals import tracebacks
 from django_txtasks.signals.queue import close_connections
-from django_txtasks.worker.running import task_threads
 from django_txtasks.worker.running.connections import close_old
 from django_txtasks.worker.running.forked_task import watch_forks
 from django_txtasks.worker.running.limits import TimeLimit
 from django_txtasks.worker.running.many_call import ManyCall
-from django_txtasks.worker.running.runner import buried
+from django_txtasks.worker.running.verdicts import buried
 
 CallOf: TypeAlias = Callable[[Sequence[Attempt], TimeLimit], ManyCall]
 CLOSE_AGAIN_SECONDS = 60.0
@@ -111,7 +110,6 @@ class SlotThreads:
         wake: Callable[[], None],
         call_of: CallOf | None = None,
     ) -> None:
-        task_threads.watch()
         watch_forks()
         self._run, self._wake, self._call_of = run, wake, call_of
         self._wake_after = 1

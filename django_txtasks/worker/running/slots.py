@@ -10,10 +10,10 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 
 from django_txtasks.lifecycle.attempts import Attempt, Ended
-from django_txtasks.worker.running import attempt_stack
+from django_txtasks.lifecycle.running import awaited
 from django_txtasks.worker.running.in_hand import InHand, Key
 from django_txtasks.worker.running.limits import NEVER, NO_LIMIT, TimeLimit
-from django_txtasks.worker.running.slot_pool import SlotPool
+from django_txtasks.worker.running.slot_pool import Place, SlotPool
 from django_txtasks.worker.running.slot_threads import CallOf, Running, SlotRun, SlotThreads
 
 STALL_SECONDS = 0.15
@@ -101,14 +101,14 @@ class SlotRuns:
             if run.call is not None:
                 yield from run.call.collect()
 
-    def stack_of(self, key: Key) -> str:
-        """Return the stack of a running attempt as text; empty if it does not run here, or ends meanwhile."""
+    def place_of(self, key: Key) -> Place | None:
+        """Return where an attempt runs; None = it does not run here."""
         for run in self.now_begun():
             thread = run.thread
             if _runs(run, key):
-                text = attempt_stack.in_slot(key, thread)
-                return text if run.thread == thread and _runs(run, key) else ""
-        return ""
+                task, loop_thread = awaited.get(key, (None, 0))
+                return Place(thread, () if task is None else (task,), loop_thread)
+        return None
 
     def stalled(self, now: float) -> Iterator[SlotRun]:
         """Yield the slot runs that wait too long: for an attempt of their own, or for a slot."""
@@ -159,9 +159,8 @@ class Slots(SlotPool):
     ) -> None:
         self._threads = SlotThreads(count, run, wake, call_of)
         self._patience, self._took = patience, took
-        self._runs = self.stacks = SlotRuns(count)
-        self._too_old: list[Attempt] = []
-        self._count = 0
+        self._runs = SlotRuns(count)
+        self._too_old, self._count = list[Attempt](), 0
         self._timeouts: Counter[float] = Counter()  # timeouts in seconds of all attempts here
         self.in_hand = InHand()
 
@@ -259,18 +258,19 @@ class Slots(SlotPool):
             looks.append(time.monotonic() + min(self._timeouts))
         return min([*looks, *self._runs.stall_times()], default=NEVER)
 
-    def collect(self) -> list[Ended]:
-        """Return the outcomes since the last call."""
-        collected: list[tuple[Ended, float]] = []
+    def collect(self) -> list[tuple[Ended, float]]:
+        """Return the outcomes since the last call, each with the seconds of its attempt."""
         over = [self._threads.over.popleft() for _ in range(len(self._threads.over))]
+        collected = list(self._runs.collect_calls())
         while self._threads.ended:
-            one, seconds = timed = self._threads.ended.popleft()
-            self._took(one.attempt.task_name, seconds)
-            collected.append(timed)
-        collected += self._runs.collect_calls()
+            collected.append(timed := self._threads.ended.popleft())
+            self._took(timed[0].attempt.task_name, timed[1])
         self._forget([one.attempt for one, _ in collected])
         self._too_old += self._runs.remove(over)
-        return self.without_times(collected)
+        return collected
+
+    def place_of(self, key: Key) -> Place | None:
+        return self._runs.place_of(key)
 
     def close(self) -> None:
         """End the threads, which must be idle."""

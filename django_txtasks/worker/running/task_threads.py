@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
@@ -17,7 +17,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from django_txtasks import signals
+from django_txtasks.lifecycle.attempts import Ended
+from django_txtasks.lifecycle.running import AttemptRun
 from django_txtasks.signals.logs import current
+from django_txtasks.worker.parts import Part, WorkerContext
 
 _ATTRIBUTE = "_txtasks_attempt"
 _running: WeakValueDictionary[tuple[Any, Any], _OfAttempt] = WeakValueDictionary()
@@ -116,6 +119,23 @@ def end_of(task_id: Any, number: int) -> None:
     """Log the sessions of the threads of an ended attempt."""
     if _running and (attempt := _running.pop((task_id, number), None)) is not None:
         attempt.end()
+
+
+class LeftThreads(Part):
+    """Reports the sessions of threads that outlive their attempts."""
+
+    def started(self) -> None:
+        """Watch threads from now on."""
+        watch()
+
+    def end(self, run: AttemptRun, ended: Ended | None) -> None:
+        """Report the sessions of the threads of an attempt."""
+        end_of(run.attempt.task_id, run.attempt.number)
+
+
+def parts(context: WorkerContext) -> Iterable[Part]:
+    """Return the part for one worker."""
+    return [LeftThreads()]
 
 
 def serve(facts: dict[str, Any]) -> None:

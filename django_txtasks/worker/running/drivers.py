@@ -1,4 +1,4 @@
-"""The parts of a worker that depend on where its tasks run: in threads, or on an event loop."""
+"""The driver of a worker: where its tasks run, in threads or on an event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django_txtasks.worker.running.slots import Slots
 from django_txtasks.worker.running.stuck import StuckTasks
 
 
-class Parts(NamedTuple):
+class Driver(NamedTuple):
     """The slots of a worker, and what belongs to them.
 
     Attributes:
@@ -30,8 +30,10 @@ class Parts(NamedTuple):
     cancels: type[CancelLook] = CancelLook
 
 
-def in_threads(threads: int, runner: Runner, *, wake: Callable[[], None], patience: float) -> Parts:
-    """Return the parts of a worker that runs each task in a thread.
+def in_threads(
+    threads: int, runner: Runner, *, wake: Callable[[], None], patience: float
+) -> Driver:
+    """Return the driver of a worker that runs each task in a thread.
 
     Args:
         patience: seconds that an attempt has to end after TimedOut was raised in it, and then the others.
@@ -45,4 +47,4 @@ def in_threads(threads: int, runner: Runner, *, wake: Callable[[], None], patien
         took=prefetch.took,
         call_of=partial(ManyCall, runner),
     )
-    return Parts(slots, prefetch, StuckTasks(slots, patience))
+    return Driver(slots, prefetch, StuckTasks(slots, patience))

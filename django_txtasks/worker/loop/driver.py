@@ -1,4 +1,4 @@
-"""The parts of a worker that runs its tasks on an event loop."""
+"""The driver of a worker that runs its tasks on an event loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django_txtasks.worker.loop.cancelling import CancelLookByWorker
 from django_txtasks.worker.loop.policy import NoPrefetch
 from django_txtasks.worker.loop.slots import LoopSlots
 from django_txtasks.worker.loop.stuck import StuckLoop
-from django_txtasks.worker.running.parts import Parts
+from django_txtasks.worker.running.drivers import Driver
 from django_txtasks.worker.running.runner import Runner
 
 
@@ -20,8 +20,8 @@ def on_loop(
     wake: Callable[[], None],
     grace: float,
     patience: float,
-) -> Parts:
-    """Return the parts of a worker that runs ``count`` tasks at a time on one event loop.
+) -> Driver:
+    """Return the driver of a worker that runs ``count`` tasks at a time on one event loop.
 
     Args:
         threads: number of threads for the sync code of the tasks.
@@ -31,4 +31,4 @@ def on_loop(
     slots = LoopSlots(
         count, threads=threads, runner=runner, wake=wake, grace=grace, patience=patience
     )
-    return Parts(slots, NoPrefetch(count), StuckLoop(slots, patience), CancelLookByWorker)
+    return Driver(slots, NoPrefetch(count), StuckLoop(slots, patience), CancelLookByWorker)

@@ -1,0 +1,44 @@
+"""The lines that attempts log are kept until they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+from django_txtasks.lifecycle.attempts import Ended
+from django_txtasks.lifecycle.running import AttemptRun
+from django_txtasks.signals import last_lines
+from django_txtasks.worker.parts import Part, WorkerContext
+
+
+class LogLines(Part):
+    """Keeps the last lines of each attempt.
+
+    Args:
+        lines: number of lines of one attempt.
+    """
+
+    def __init__(self, lines: int) -> None:
+        self._lines, self._installed = lines, ExitStack()
+
+    def started(self) -> None:
+        """Install the log handler."""
+        self._installed.enter_context(last_lines.kept(self._lines))
+
+    def begin(self, run: AttemptRun) -> None:
+        """Keep the lines of an attempt from now on."""
+        last_lines.begin(run.attempt.task_id, run.attempt.number)
+
+    def end(self, run: AttemptRun, ended: Ended | None) -> None:
+        """Forget its lines."""
+        last_lines.end(run.attempt.task_id, run.attempt.number)
+
+    def stopped(self) -> None:
+        """Remove the log handler."""
+        self._installed.close()
+
+
+def parts(context: WorkerContext) -> Iterable[Part]:
+    """Return the part for one worker, if the settings keep log lines."""
+    lines = context.config.keep_log
+    return [LogLines(lines)] if lines else []

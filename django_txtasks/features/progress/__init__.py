@@ -1,0 +1,1 @@
+"""The progress that tasks report."""

@@ -1,0 +1,29 @@
+"""The worker writes the progress of its tasks into its own row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django_txtasks.lifecycle.attempts import Ended
+from django_txtasks.lifecycle.running import AttemptRun
+from django_txtasks.progress import ProgressNotes
+from django_txtasks.worker.looks.progress import ProgressWriter
+from django_txtasks.worker.parts import Part, WorkerContext
+
+
+class ProgressOfTasks(Part):
+    """Writes the progress, and forgets that of ended attempts."""
+
+    def __init__(self, context: WorkerContext) -> None:
+        self.notes = ProgressNotes()
+        self.offers = {ProgressNotes: self.notes}
+        self.looks = (ProgressWriter(context.alias, context.registration, self.notes),)
+
+    def end(self, run: AttemptRun, ended: Ended | None) -> None:
+        """Forget the progress of an attempt."""
+        self.notes.forget(run.attempt.task_id)
+
+
+def parts(context: WorkerContext) -> Iterable[Part]:
+    """Return the part for one worker."""
+    return [ProgressOfTasks(context)]

@@ -1,0 +1,16 @@
+"""If there is a tracer, claims read the headers that came along with the tasks."""
+
+from __future__ import annotations
+
+from django_txtasks import tracing
+from django_txtasks.lifecycle.claim_parts import ClaimPart
+
+
+class ReadsHeaders(ClaimPart):
+    """Reads the column only if there is a tracer."""
+
+    def reads_headers(self) -> bool:
+        return bool(tracing.tracers)
+
+
+PARTS = (ReadsHeaders(),)
