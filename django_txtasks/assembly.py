@@ -77,6 +77,8 @@ GUARDS = (
 COMPOSED = {
     "django_txtasks.core.ground.config.CoreConfig": "django_txtasks.conf.Config",
     "django_txtasks.declarations.core_options.CORE": "django_txtasks.declarations.options.OPTIONS",
+    "django_txtasks.enqueueing.handle.CoreHandle": "django_txtasks.enqueueing.handles.TaskHandle",
+    "django_txtasks.lifecycle.running.CoreContext": "django_txtasks.context.TaskContext",
 }
 """Classes and tables of the core, each with its counterpart to which features add."""
 

@@ -16,17 +16,19 @@ from django.test import override_settings
 from probe import tasks
 
 import django_txtasks
-from django_txtasks import checks, exceptions, task
+from django_txtasks import TaskContext, TaskHandle, checks, exceptions, task
 from django_txtasks.conf import KEYS, Config, get_config, parse
 from django_txtasks.core.ground.config import CoreConfig, parse_as
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.core_options import CORE
 from django_txtasks.declarations.options import COLUMNS, OF_TASK, OF_USING, Option
 from django_txtasks.enqueueing import calls
+from django_txtasks.enqueueing.handle import HANDLE, CoreHandle
 from django_txtasks.exceptions import ConfigError, InvalidDeclaration, TxTasksError, UnknownTask
 from django_txtasks.functions import TaskFunction
 from django_txtasks.lifecycle import follow_ups
 from django_txtasks.lifecycle.enqueueing import RowDefaults, _with_options
+from django_txtasks.lifecycle.running import CONTEXT, CoreContext
 from django_txtasks.rules.retry import backoff
 
 pytestmark = pytest.mark.smoke
@@ -133,6 +135,14 @@ def test_features_add_options_to_those_of_the_core():
         "once_for",
         "subject",
     }
+
+
+def test_features_add_methods_to_the_classes_of_the_core():
+    assert (HANDLE.whole, CONTEXT.whole) == (TaskHandle, TaskContext)
+    assert not hasattr(CoreHandle, "result")
+    assert not hasattr(CoreContext, "step")
+    assert CoreHandle.__slots__
+    assert not TaskHandle.__slots__
 
 
 def test_an_option_with_a_column_is_declared_in_one_place(monkeypatch):

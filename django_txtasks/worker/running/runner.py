@@ -16,7 +16,6 @@ from django.db import DatabaseError, InterfaceError, transaction
 from django_txtasks import signals
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.conf import Config
-from django_txtasks.context import TaskContext
 from django_txtasks.database.sessions import session_of_thread
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.registry import Declaration
@@ -31,7 +30,7 @@ from django_txtasks.exceptions import (
 from django_txtasks.items import call_of_one
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.running import AttemptRun, awaiting, running
+from django_txtasks.lifecycle.running import CONTEXT, AttemptRun, CoreContext, awaiting, running
 from django_txtasks.rules import payload
 from django_txtasks.signals import attempt_starting, tracebacks
 from django_txtasks.signals.logs import current
@@ -354,9 +353,9 @@ def _note(error: BaseException, text: str) -> None:
         error.add_note(text)
 
 
-def _context(run: AttemptRun, requests: CancelRequests) -> TaskContext:
+def _context(run: AttemptRun, requests: CancelRequests) -> CoreContext:
     attempt = run.attempt
-    return TaskContext(
+    return CONTEXT.whole(
         task_id=attempt.task_id,
         attempt=attempt.number,
         task_name=attempt.task_name,
