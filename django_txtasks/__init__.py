@@ -9,15 +9,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from django_txtasks.assembly import assemble
+
 if TYPE_CHECKING:
     from django_txtasks.context import TaskContext
-    from django_txtasks.enqueueing import (
-        NotTransactionalWarning,
-        aenqueue_many,
-        aenqueue_task,
-        enqueue_many,
-        enqueue_task,
-    )
+    from django_txtasks.enqueueing import NotTransactionalWarning
     from django_txtasks.enqueueing.batches import (
         BatchHandle,
         BatchStatus,
@@ -30,10 +26,14 @@ if TYPE_CHECKING:
         TaskHandle,
         acancel_task,
         acancel_tasks,
+        aenqueue_many,
+        aenqueue_task,
         aget_handle,
         astatus_of,
         cancel_task,
         cancel_tasks,
+        enqueue_many,
+        enqueue_task,
         get_handle,
         status_of,
     )
@@ -154,8 +154,8 @@ _ROOM_OF = {
     "WaitTimedOut": "exceptions",
     "acancel_task": "enqueueing.handles",
     "acancel_tasks": "enqueueing.handles",
-    "aenqueue_many": "enqueueing",
-    "aenqueue_task": "enqueueing",
+    "aenqueue_many": "enqueueing.handles",
+    "aenqueue_task": "enqueueing.handles",
     "aget_batch": "enqueueing.batches",
     "aget_handle": "enqueueing.handles",
     "apublish": "enqueueing.events",
@@ -164,8 +164,8 @@ _ROOM_OF = {
     "batch": "enqueueing.batches",
     "cancel_task": "enqueueing.handles",
     "cancel_tasks": "enqueueing.handles",
-    "enqueue_many": "enqueueing",
-    "enqueue_task": "enqueueing",
+    "enqueue_many": "enqueueing.handles",
+    "enqueue_task": "enqueueing.handles",
     "external": "hand_over.external",
     "get_batch": "enqueueing.batches",
     "get_handle": "enqueueing.handles",
@@ -178,6 +178,8 @@ _ROOM_OF = {
     "task": "functions",
     "tasks_of": "links.reading",
 }
+
+assemble()  # before any module declares a task function
 
 
 def __getattr__(name: str) -> Any:

@@ -13,10 +13,6 @@ from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks import assembly
-
-assembly.assemble()  # before any app's ready(), which may enqueue
-
 
 class TxTasksConfig(AppConfig):
     """The app ``django_txtasks``, label ``txtasks``."""

@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django_txtasks.core.ground.seams import (
-    AROUND,
-    CONFIG,
     OF_CALLS,
     OF_CLEANER,
     OF_ERRORS,
     OF_ROWS,
     OF_WORKER,
+    compose,
 )
 
 
@@ -78,12 +77,19 @@ GUARDS = (
     Feature(name="replaced_file", cleaner="django_txtasks.cleaner.replaced_file"),
 )
 """They protect a process from what the code of tasks, and people, may do to it."""
+COMPOSED = {
+    "django_txtasks.core.ground.config.CoreConfig": "django_txtasks.conf.Config",
+    "django_txtasks.declarations.core_options.CORE": "django_txtasks.declarations.options.OPTIONS",
+    "django_txtasks.enqueueing.handle.CoreHandle": "django_txtasks.enqueueing.handles.TaskHandle",
+    "django_txtasks.lifecycle.running.CoreContext": "django_txtasks.context.TaskContext",
+    "django_txtasks.worker.running.unguarded": "django_txtasks.worker.running.guarded",
+}
+"""Classes, tables and modules of the core, each with its counterpart to which features add."""
 
 
 def assemble() -> None:
-    """Tell the core which features there are. Called once, when Django starts."""
-    CONFIG.use("django_txtasks.conf.Config")
-    AROUND.use("django_txtasks.worker.running.guarded")
+    """Tell the core which features there are. Called once, when the package is imported."""
+    compose(COMPOSED)
     every = (*FEATURES, *ACCELERATORS, *OF_PROCESSES, *GUARDS)
     OF_CALLS.use([one.calls for one in every if one.calls])
     OF_CLEANER.use([one.cleaner for one in every if one.cleaner])

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import functools
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks.cancel_requests import NOBODY, CancelRequests
 from django_txtasks.enqueueing import batches
 from django_txtasks.enqueueing.batches import BatchHandle
-from django_txtasks.exceptions import ClaimLost, TaskCancelled
-from django_txtasks.lifecycle import attempts
-from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.running import NOTHING
+from django_txtasks.lifecycle.running import CoreContext
 from django_txtasks.progress import ProgressNotes, checked
 
 if TYPE_CHECKING:
@@ -31,7 +26,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class TaskContext:
+class TaskContext(CoreContext):
     """The first argument of a task function that was declared with ``takes_context=True``.
 
     A context can be pickled for another process. There ``check`` works as usual, but ``cancelled`` is always False
@@ -45,48 +40,12 @@ class TaskContext:
         snoozes: number of times that the task has postponed itself.
     """
 
-    task_id: uuid.UUID
-    attempt: int
-    task_name: str
-    queue_name: str
-    failures: int
-    max_attempts: int
-    snoozes: int
-    _claim: Attempt = field(repr=False, compare=False)
-    _alias: str = field(repr=False, compare=False)
-    _requests: CancelRequests = field(repr=False, compare=False)
-    _offered: Mapping[type, Any] = field(default=NOTHING, repr=False, compare=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all fields except the last two, which the worker's loop shares with its slots in one process."""
-        facts = [getattr(self, one.name) for one in fields(self)[:-2]]
-        return _context_elsewhere, (type(self), facts)
-
-    def __copy__(self) -> TaskContext:
-        return self  # frozen
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TaskContext:
-        return self
-
     @property
     def scheduled_for(self) -> datetime | None:
         """Time of the tick for which a schedule enqueued the task, in UTC, the same in each attempt; else None."""
         from django_txtasks.rules.schedules import tick_of_id
 
         return tick_of_id(self.task_id)
-
-    @property
-    def attempt_id(self) -> str:
-        """Text that identifies this attempt among the attempts of all tasks, such as for another system."""
-        return f"{self.task_id}-{self.attempt}"
-
-    @property
-    def cancelled(self) -> bool:
-        """True once the worker has learned that this attempt is to stop. It looks once a second.
-
-        Reading it needs no query. ``check`` asks the database.
-        """
-        return self._requests.include(self._claim.task_id, self._claim.number)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Report the progress of this attempt, which the handle and the admin show up to a second later.
@@ -105,21 +64,6 @@ class TaskContext:
         progress = checked(done, total, note)
         if (notes := self._offered.get(ProgressNotes)) is not None:
             notes.note(self.task_id, progress)
-
-    def check(self) -> None:
-        """Raise if the database says that this attempt must stop. Call it before an effect that cannot be undone.
-
-        Raises:
-            ClaimLost: the worker was declared lost, and the task may run elsewhere. Do not catch it.
-            TaskCancelled: the task was cancelled. Do not catch it.
-        """
-        standing = attempts.standing_of(self._alias, self._claim)
-        if standing is attempts.Standing.LOST:
-            raise ClaimLost(
-                f"attempt {self.attempt} no longer holds task {self.task_id}: its worker was declared lost"
-            )
-        if standing is attempts.Standing.ASKED_TO_STOP:
-            raise TaskCancelled(f"attempt {self.attempt} of task {self.task_id} was asked to stop")
 
     def batch(self) -> AbstractContextManager[BatchHandle]:
         """Add members to this task's batch: the tasks that are enqueued in ``with ctx.batch():``.
@@ -152,10 +96,6 @@ class TaskContext:
     async def alink(self, subject: Model) -> None:
         """Like ``link``, from an async task."""
         await sync_to_async(self.link)(subject)
-
-    async def acheck(self) -> None:
-        """Like ``check``, from an async task."""
-        await sync_to_async(self.check)()
 
     def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function once for all attempts, in a transaction that also stores the value it returns.
@@ -269,7 +209,3 @@ class TaskContext:
 def steps_of(context: TaskContext) -> Steps:
     """Return the steps of a running task, for an app that has waits of its own."""
     return context._steps
-
-
-def _context_elsewhere(kind: Callable[..., TaskContext], facts: list[Any]) -> TaskContext:
-    return kind(*facts, NOBODY)

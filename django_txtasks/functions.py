@@ -19,7 +19,6 @@ from typing import (
     overload,
 )
 
-from django_txtasks import enqueueing
 from django_txtasks.context import TaskContext
 from django_txtasks.declarations import foreign, registry
 from django_txtasks.declarations.declaring import declaration_of
@@ -85,11 +84,11 @@ class TaskFunction(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> handles.TaskHandle:
         """Write a task in the current transaction; see ``enqueue_task``."""
-        return enqueueing.enqueue_task(self, *args, **kwargs)
+        return handles.enqueue_task(self, *args, **kwargs)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> handles.TaskHandle:
         """Like ``enqueue``, from async code."""
-        return await enqueueing.aenqueue_task(self, *args, **kwargs)
+        return await handles.aenqueue_task(self, *args, **kwargs)
 
     def with_result(self) -> WithResult:
         """Return this function as an ``on_success`` hook whose argument is the result of the task before it.

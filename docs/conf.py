@@ -36,6 +36,7 @@ copybutton_prompt_text = "$ "  # the button copies commands without their prompt
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
+autodoc_type_aliases = {"CoreHandle": "TaskHandle"}  # what enqueueings return: see the assembly
 
 html_theme = "furo"
 html_title = f"django-txtasks {release}"

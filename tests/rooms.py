@@ -66,6 +66,7 @@ INTO_CORE = {
     "core/working/running/verdicts.py": "The error of an attempt decides the arrow of its row.",
     "core/rows/running.py": "A batch that a task opens ends with its attempt.",
     "core/ground/config.py": "A lease is three beats or longer.",
+    "core/declaring/table.py": "All options of a call are checked before its first statement.",
     "core/ground/seams.py": "The core imports no feature.",
     "core/rows/claim_parts.py": "All claims have the same conditions.",
     "core/rows/arrow_parts.py": "What follows from an arrow is written in the transaction of the arrow.",

@@ -16,16 +16,19 @@ from django.test import override_settings
 from probe import tasks
 
 import django_txtasks
-from django_txtasks import checks, exceptions, task
+from django_txtasks import TaskContext, TaskHandle, checks, exceptions, task
 from django_txtasks.conf import KEYS, Config, get_config, parse
 from django_txtasks.core.ground.config import CoreConfig, parse_as
 from django_txtasks.declarations import registry
+from django_txtasks.declarations.core_options import CORE
 from django_txtasks.declarations.options import COLUMNS, OF_TASK, OF_USING, Option
 from django_txtasks.enqueueing import calls
+from django_txtasks.enqueueing.handle import HANDLE, CoreHandle
 from django_txtasks.exceptions import ConfigError, InvalidDeclaration, TxTasksError, UnknownTask
 from django_txtasks.functions import TaskFunction
 from django_txtasks.lifecycle import follow_ups
 from django_txtasks.lifecycle.enqueueing import RowDefaults, _with_options
+from django_txtasks.lifecycle.running import CONTEXT, CoreContext
 from django_txtasks.rules.retry import backoff
 
 pytestmark = pytest.mark.smoke
@@ -119,6 +122,27 @@ def test_help_lists_each_option_with_its_meaning(function, known):
     text = inspect.getdoc(function).split("Args:\n")[1].split("\n\n")[0]
     said = re.findall(r"^    (\w+(?:,\s+\w+)*): +\S", text, re.MULTILINE)
     assert sorted(", ".join(said).replace(",", "").split()) == sorted(known)
+
+
+def test_features_add_options_to_those_of_the_core():
+    assert CORE.of_task.items() <= OF_TASK.items()
+    assert CORE.of_using.items() <= OF_USING.items()
+    assert set(OF_USING) - set(CORE.of_using) == {
+        "unique_key",
+        "settle",
+        "lane",
+        "once",
+        "once_for",
+        "subject",
+    }
+
+
+def test_features_add_methods_to_the_classes_of_the_core():
+    assert (HANDLE.whole, CONTEXT.whole) == (TaskHandle, TaskContext)
+    assert not hasattr(CoreHandle, "result")
+    assert not hasattr(CoreContext, "step")
+    assert CoreHandle.__slots__
+    assert not TaskHandle.__slots__
 
 
 def test_an_option_with_a_column_is_declared_in_one_place(monkeypatch):

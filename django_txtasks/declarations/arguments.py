@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from django_txtasks.declarations import foreign
-from django_txtasks.declarations.options import OF_TASK, OF_USING
 from django_txtasks.declarations.registry import Declaration
+from django_txtasks.declarations.table import OPTIONS
 from django_txtasks.exceptions import InvalidArguments
 from django_txtasks.signals import tracebacks
 
@@ -79,9 +79,9 @@ def _about_keywords(declaration: Declaration, kwargs: Mapping[str, Any]) -> str:
     for name in kwargs:
         if name in known:
             continue
-        if name in OF_USING:
+        if name in OPTIONS.whole.of_using:
             more = f"It is an option: fn.using({name}=…).enqueue(…)."
-        elif name in OF_TASK:
+        elif name in OPTIONS.whole.of_task:
             more = f"It is an option: @task({name}=…)."
         elif name in foreign.OPTIONS:
             more = foreign.about_option(name, known)

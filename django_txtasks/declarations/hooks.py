@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from django_txtasks.declarations.registry import Declaration
+from django_txtasks.declarations.table import OPTIONS
 from django_txtasks.exceptions import InvalidDeclaration
-
-if TYPE_CHECKING:
-    from django_txtasks.declarations.options import UsingOptions
 
 HOOKS = ("compensate", "on_success", "on_retry", "on_failure")
 """Options that name a task function."""
@@ -40,9 +38,9 @@ class WithResult:
         return declaration
 
     @property
-    def options(self) -> UsingOptions:
+    def options(self) -> Mapping[str, Any]:
         """The function's options of ``using()``."""
-        options: UsingOptions = self.function.options
+        options: Mapping[str, Any] = self.function.options
         return options
 
 
@@ -68,14 +66,8 @@ def spec_of_hook(name: str, option: str, hook: Any) -> dict[str, Any] | None:
         raise InvalidDeclaration(
             f"{name} has {option}={hook!r} with using(): a hook is enqueued as it was declared. Declare it so."
         )
-    if declaration.once is not None:
-        raise InvalidDeclaration(
-            f"{name} has {option}={hook!r}, which has once=: a hook is enqueued each time. Enqueue it in a task."
-        )
-    if callable(declaration.lane):
-        raise InvalidDeclaration(
-            f"{name} has {option}={hook!r}, whose lane is a function of its arguments: a hook's lane is text."
-        )
+    for refuse in OPTIONS.whole.of_hooks:
+        refuse(declaration, f"{name} has {option}={hook!r}")
     if not gets_result:
         return declaration.task_spec
     _check_result_of(declaration, option, name)

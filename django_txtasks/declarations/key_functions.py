@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from django_txtasks.declarations.registry import Declaration
 from django_txtasks.exceptions import InvalidDeclaration
 
 _NAMED = (
@@ -129,3 +130,14 @@ def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter] | No
 
 def _list(names: Any) -> str:
     return ", ".join(map(repr, names)) or "no parameters"
+
+
+def by_name(text: Any, declaration: Declaration, option: str) -> Any:
+    """Return text unchanged, and a function as a ``KeyFunction``, which gives it the task's arguments by name.
+
+    Raises:
+        InvalidDeclaration: the function has a parameter that the task does not have.
+    """
+    if not callable(text):
+        return text
+    return KeyFunction(text, declaration.signature, f"{declaration.name} has {option}=, which")

@@ -48,15 +48,15 @@ class Declaration:
     backoff: Callable[[int, BaseException], timedelta | float] | None
     max_snoozes: int
     interruptible: bool
-    unique_key: TextOfCall | None
-    keep: str
-    settle: timedelta | None
-    lane: TextOfCall | None
-    once: TextOfCall | None
-    once_for: timedelta | None
     was: tuple[str, ...]
-    intake: bool
-    many: int | None
+    unique_key: TextOfCall | None = None
+    keep: str = "newest"
+    settle: timedelta | None = None
+    lane: TextOfCall | None = None
+    once: TextOfCall | None = None
+    once_for: timedelta | None = None
+    intake: bool = False
+    many: int | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from django_txtasks.declarations.declaring import undeclared
-from django_txtasks.declarations.options import COLUMNS, checked, columns_of
 from django_txtasks.declarations.registry import find
+from django_txtasks.declarations.table import OPTIONS, checked, columns_of
 from django_txtasks.exceptions import TxTasksError
 
 _REQUIRED = undeclared("").task_spec.keys()
-_KNOWN = _REQUIRED | {"with_result", "lane", *COLUMNS}
+_KNOWN = _REQUIRED | {"with_result", "lane", *OPTIONS.whole.columns}
 
 
 def task_spec(name: str) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def is_task_spec(value: Any) -> bool:
     return (
         _is_text(value["task_name"], 200)
         and _is_text(value["queue_name"], 100)
-        and all(_fits(name, value[name]) for name in COLUMNS if name in value)
+        and all(_fits(name, value[name]) for name in OPTIONS.whole.columns if name in value)
         and value["on_crash"] in ("dead", "retry", "compensate", "retry+undo")
         and (value.get("lane", "") == "" or _is_text(value["lane"], 200))
         and value.get("with_result", False) in (True, False)
@@ -40,13 +40,13 @@ def is_task_spec(value: Any) -> bool:
 def row_of(spec: dict[str, Any]) -> dict[str, Any]:
     """Return the values of the row that a spec describes; its ``hooks`` are not yet JSON text."""
     row = {name: value for name, value in spec.items() if name != "with_result"}
-    options = {name: value for name, value in row.items() if name in COLUMNS}
-    return {**row, **columns_of(checked(spec["task_name"], COLUMNS, options))}
+    options = {name: value for name, value in row.items() if name in OPTIONS.whole.columns}
+    return {**row, **columns_of(checked(spec["task_name"], OPTIONS.whole.columns, options))}
 
 
 def _fits(option: str, value: Any) -> bool:
     try:
-        COLUMNS[option].check("", option, value)
+        OPTIONS.whole.columns[option].check("", option, value)
     except TxTasksError:
         return False
     return True

@@ -11,18 +11,14 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from django_txtasks.exceptions import InvalidDeclaration, InvalidOption
-from django_txtasks.rules.lanes import problem_of_name
 
 Check: TypeAlias = Callable[[str, str, Any], Any]
 TextOfCall: TypeAlias = str | Callable[..., str | None]
 """Text, or a function that gets a task's arguments by name and returns text, or None."""
 
-MOST_AT_ONCE = 500
-"""Maximum number of tasks that one call gets: as many as one claim takes."""
 MOST_SNOOZES = 1_000_000
 MOST_KEY_CHARACTERS = 200
 MOST_NAME_CHARACTERS = 200
-MOST_SUBJECTS = 100
 LONGEST_SPAN = timedelta(days=36525)
 
 
@@ -158,34 +154,6 @@ def snoozes_of(name: str, option: str, value: Any) -> int:
     return value
 
 
-def many_of(name: str, option: str, value: Any) -> int | None:
-    """Return the number of tasks that one call gets at most.
-
-    Raises:
-        InvalidDeclaration: neither None nor a whole number from 2 to 500.
-    """
-    if value is None or (type(value) is int and 2 <= value <= MOST_AT_ONCE):
-        return value
-    raise InvalidDeclaration(
-        f"{name} has {option}={value!r}; it must be from 2 to {MOST_AT_ONCE}: the number of tasks that one "
-        "call of the function gets at most."
-    )
-
-
-def keep_of(name: str, option: str, value: Any) -> str:
-    """Return the request whose arguments a merged run has.
-
-    Raises:
-        InvalidDeclaration: neither ``newest`` nor ``oldest``.
-    """
-    if value not in ("newest", "oldest"):
-        raise InvalidDeclaration(
-            f"{name} has {option}={value!r}; it is 'newest' or 'oldest': whose arguments a run has that "
-            "stands for several."
-        )
-    return str(value)
-
-
 def backoff_of(name: str, option: str, value: Any) -> Any:
     """Return a function that computes waits between attempts.
 
@@ -218,36 +186,6 @@ def key_of(name: str, option: str, value: Any) -> Any:
             "function of the task's arguments that returns it."
         )
     return value
-
-
-def lane_of(name: str, option: str, value: Any) -> Any:
-    """Return the name of a lane, or the function of a task's arguments that makes it.
-
-    Raises:
-        InvalidDeclaration: neither None, nor a function, nor text that can name a lane.
-    """
-    if value is None or callable(value):
-        return value
-    if problem := problem_of_name(value):
-        raise InvalidDeclaration(
-            f"{name} has {option}={value!r}: {problem}, or a function of the task's arguments that returns it."
-        )
-    return str(value)
-
-
-def subjects_of(name: str, option: str, value: Any) -> tuple[Any, ...]:
-    """Return the business objects that a task is about; ``links.subjects`` looks at each of them.
-
-    Raises:
-        InvalidOption: too many of them.
-    """
-    found = tuple(value) if isinstance(value, (list, tuple)) else (value,)
-    if len(found) > MOST_SUBJECTS:
-        raise InvalidOption(
-            f"{name} has {option}= with {len(found)} objects; {MOST_SUBJECTS} is the most. Link the task to what "
-            "these objects have in common."
-        )
-    return found
 
 
 def names_of(name: str, option: str, value: Any) -> tuple[str, ...]:

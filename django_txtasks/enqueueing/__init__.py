@@ -32,7 +32,7 @@ from django_txtasks.enqueueing.calls import (
     to_rows,
 )
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
-from django_txtasks.enqueueing.handles import Enqueueable, TaskHandle
+from django_txtasks.enqueueing.handle import HANDLE, CoreHandle, Enqueueable
 from django_txtasks.enqueueing.parts import Moment
 from django_txtasks.lifecycle.enqueueing import (
     Edge,
@@ -56,7 +56,7 @@ class NotTransactionalWarning(UserWarning):
     """The task is written, but probably not in the transaction that the caller means."""
 
 
-def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs) -> TaskHandle:
+def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs) -> CoreHandle:
     """Write a task in the current transaction, or in its own transaction if none is open.
 
     The task runs after the transaction has committed. If the transaction rolls back, the task never runs.
@@ -74,7 +74,7 @@ def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs)
 
 def enqueue_and_read(
     function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs
-) -> tuple[TaskHandle, Times | None]:
+) -> tuple[CoreHandle, Times | None]:
     """Enqueue like ``enqueue_task``, and return the row's times, too, for results of Django's Tasks.
 
     The times are None if an earlier task has the same key of ``once``.
@@ -82,7 +82,7 @@ def enqueue_and_read(
     return _enqueue(function, args, kwargs, _insert_and_read)
 
 
-def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
+def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[CoreHandle]:
     """Write many tasks in few statements: all of them or, after any error, no task.
 
     Tasks for several databases (``using``) are written in one transaction for each database. These transactions
@@ -112,7 +112,7 @@ def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
 
 async def aenqueue_task(
     function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs
-) -> TaskHandle:
+) -> CoreHandle:
     """Like ``enqueue_task``, from async code.
 
     Django has no transactions in async code. To enqueue in the same transaction as other writes, put both into one
@@ -121,14 +121,14 @@ async def aenqueue_task(
     return await sync_to_async(enqueue_task, thread_sensitive=True)(function, *args, **kwargs)
 
 
-async def aenqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
+async def aenqueue_many(calls: Iterable[Sequence[Any]]) -> list[CoreHandle]:
     """Like ``enqueue_many``, from async code."""
     return await sync_to_async(enqueue_many, thread_sensitive=True)(calls)
 
 
 def _enqueue(
     function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], write: Write[T]
-) -> tuple[TaskHandle, T | None]:
+) -> tuple[CoreHandle, T | None]:
     """Validate a call, write its row and send its hint after the commit; return the result of ``write``, too.
 
     If another task takes its place, ``write`` is not called.
@@ -153,10 +153,10 @@ def _enqueue(
 
 def _enqueue_all(
     calls: Sequence[Call], write: Write[T], *, savepoint: bool
-) -> tuple[list[TaskHandle], dict[str, T]]:
+) -> tuple[list[CoreHandle], dict[str, T]]:
     """Write calls while each moment that is on surrounds them; see ``_write_all``."""
     begun: list[tuple[Moment, Any]] = []
-    handles: list[TaskHandle] = []
+    handles: list[CoreHandle] = []
     failed: BaseException | None = None
     try:
         for moment in parts.parts().moments:
@@ -176,7 +176,7 @@ def _enqueue_all(
 
 def _write_all(
     calls: Sequence[Call], write: Write[T], *, savepoint: bool
-) -> tuple[list[TaskHandle], dict[str, T]]:
+) -> tuple[list[CoreHandle], dict[str, T]]:
     """Write calls, in one transaction for each database unless it is one row alone.
 
     Returns:
@@ -189,7 +189,7 @@ def _write_all(
 
     needs_atomic = savepoint or any(bound.parts for bound, _, _ in calls)
 
-    def write_each() -> dict[str, tuple[list[TaskHandle], T | None]]:
+    def write_each() -> dict[str, tuple[list[CoreHandle], T | None]]:
         with ExitStack() as stack:
             for alias in by_alias if needs_atomic else ():
                 stack.enter_context(transaction.atomic(using=alias, savepoint=savepoint))
@@ -213,13 +213,13 @@ def _by_alias(calls: Sequence[Call]) -> dict[str, list[Call]]:
     return dict(sorted(found.items())) if len(found) > 1 else found
 
 
-def _write(alias: str, calls: Sequence[Call], write: Write[T]) -> tuple[list[TaskHandle], T | None]:
+def _write(alias: str, calls: Sequence[Call], write: Write[T]) -> tuple[list[CoreHandle], T | None]:
     """Write the rows of calls of one database, and what their parts add to them."""
     of_functions = dict.fromkeys([one[0].parts for one in calls])
     taking_part = dict.fromkeys(part for some in of_functions for part in some)
     connection = connections[alias]
     if not taking_part:  # rows are written while the next ones are made
-        handles: list[TaskHandle] = []
+        handles: list[CoreHandle] = []
         return handles, write(
             connection, [one[0].defaults for one in calls], _noted(calls, handles)
         )
@@ -240,7 +240,7 @@ def _write(alias: str, calls: Sequence[Call], write: Write[T]) -> tuple[list[Tas
     ], result
 
 
-def _noted(calls: Sequence[Call], handles: list[TaskHandle]) -> Iterator[NewTask]:
+def _noted(calls: Sequence[Call], handles: list[CoreHandle]) -> Iterator[NewTask]:
     """Yield the rows of calls, and append their handles."""
     for (bound, _, _), task in zip(calls, to_rows(calls), strict=True):
         handles.append(_handle(bound, task))
@@ -255,7 +255,7 @@ def _insert_and_read(
 
 
 def _tell(
-    alias: str, handles: Sequence[TaskHandle], bound_functions: Sequence[BoundFunction]
+    alias: str, handles: Sequence[CoreHandle], bound_functions: Sequence[BoundFunction]
 ) -> None:
     """Send hints after the commit, and the signal ``task_enqueued`` if it has receivers."""
     notify_on_commit(
@@ -274,8 +274,8 @@ def _tell(
             )
 
 
-def _handle(bound: BoundFunction, task: NewTask) -> TaskHandle:
-    return TaskHandle(
+def _handle(bound: BoundFunction, task: NewTask) -> CoreHandle:
+    return HANDLE.whole(
         task.task_id, bound.defaults.task_name, bound.defaults.queue_name, bound.alias
     )
 

@@ -17,7 +17,7 @@ from django_txtasks.declarations.hooks import spec_of_hook
 from django_txtasks.declarations.registry import text_of_hooks
 from django_txtasks.enqueueing import warn_if_apart
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
-from django_txtasks.enqueueing.handles import Enqueueable
+from django_txtasks.enqueueing.handle import Enqueueable
 from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidOption
 from django_txtasks.lifecycle import open_batches
 from django_txtasks.lifecycle.attempts import Attempt

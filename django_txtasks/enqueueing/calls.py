@@ -17,16 +17,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 from django_txtasks.conf import get_config
 from django_txtasks.declarations.arguments import check_call
-from django_txtasks.declarations.declaring import TEXTS_OF_CALL, by_name
 from django_txtasks.declarations.hooks import HOOKS
-from django_txtasks.declarations.options import OF_USING, UsingOptions, checked, columns_of
 from django_txtasks.declarations.registry import Declaration, text_of_hooks
+from django_txtasks.declarations.table import OPTIONS, checked, columns_of
 from django_txtasks.declarations.values import (
     TextOfCall,
     key_of,
-    lane_of,
     moment_of,
-    subjects_of,
 )
 from django_txtasks.enqueueing import parts
 from django_txtasks.enqueueing.once import OnceKey
@@ -142,13 +139,13 @@ def bind(function: Any) -> BoundFunction:
     return bound
 
 
-def _bound(declaration: Declaration, options: UsingOptions) -> BoundFunction:
+def _bound(declaration: Declaration, options: Mapping[str, Any]) -> BoundFunction:
     name = declaration.name
     with as_option():
-        said = checked(name, OF_USING, options)
+        said = checked(name, OPTIONS.whole.of_using, options)
         lane, key, once = (
-            by_name(said.get(option) or getattr(declaration, option), declaration, option)
-            for option in TEXTS_OF_CALL
+            _of_call(option, said.get(option) or getattr(declaration, option), declaration)
+            for option in ("lane", "unique_key", "once")
         )
     settle = said.get("settle") or declaration.settle
     once_for = said.get("once_for") or declaration.once_for
@@ -186,6 +183,14 @@ def _bound(declaration: Declaration, options: UsingOptions) -> BoundFunction:
     return _with_subjects(bound, said["subject"]) if "subject" in said else _with_parts(bound)
 
 
+def _of_call(option: str, value: Any, declaration: Declaration) -> Any:
+    """Return an option's value in the form that calls read; see ``Option``."""
+    entry = OPTIONS.whole.of_using.get(option)
+    if entry is None or entry.of_call is None:
+        return value
+    return entry.of_call(value, declaration, option)
+
+
 def _with_parts(bound: BoundFunction) -> BoundFunction:
     return bound._replace(parts=parts.of_function(bound))
 
@@ -194,7 +199,8 @@ def _with_subjects(bound: BoundFunction, subject: Any) -> BoundFunction:
     """Return the bound function with these business objects. Nothing that it remembers of other calls has them."""
     name = bound.declaration.name
     where = f"{name} has subject="
-    found = [subject_of(one, bound.alias, where) for one in subjects_of(name, "subject", subject)]
+    subjects = OPTIONS.whole.of_using["subject"].check(name, "subject", subject)
+    found = [subject_of(one, bound.alias, where) for one in subjects]
     return _with_parts(bound._replace(subjects=tuple(dict.fromkeys(found)), known=None))
 
 
@@ -271,13 +277,11 @@ def with_texts(bound: BoundFunction, lane: str, key: str | None) -> BoundFunctio
     """
     name = bound.declaration.name
     with as_option():
-        for option, text, check in (
-            ("lane", lane or None, lane_of),
-            ("unique_key", key, key_of),
-        ):
+        for option, text in (("lane", lane or None), ("unique_key", key)):
             if callable(text):
                 raise InvalidDeclaration(f"{name} has {option}={text!r}; use text.")
-            check(name, option, text)
+            if text is not None:
+                OPTIONS.whole.of_using[option].check(name, option, text)
     defaults = bound.defaults
     changes: dict[str, Any] = {}
     if lane:

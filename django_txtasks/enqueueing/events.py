@@ -10,8 +10,9 @@ from asgiref.sync import sync_to_async
 
 from django_txtasks.conf import get_config
 from django_txtasks.declarations.registry import Declaration
-from django_txtasks.enqueueing import enqueue_many, warn_caller
-from django_txtasks.enqueueing.handles import Enqueueable, TaskHandle
+from django_txtasks.enqueueing import warn_caller
+from django_txtasks.enqueueing.handle import Enqueueable
+from django_txtasks.enqueueing.handles import TaskHandle, enqueue_many
 from django_txtasks.exceptions import InvalidDeclaration, UnknownEvent
 
 F = TypeVar("F", bound=Enqueueable[Any])

@@ -1,20 +1,23 @@
-"""The handle of an enqueued task, with its status, its result and its cancel."""
+"""The handle of an enqueued task, with its status, its result and its cancel.
+
+For type checkers, the functions that enqueue return it here; see ``django_txtasks.enqueueing``.
+"""
 
 from __future__ import annotations
 
 import math
 import uuid
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from django_txtasks.core.ground.config import get_config
-from django_txtasks.declarations import foreign
 from django_txtasks.enqueueing.calls import bind, static_lane, with_texts
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.enqueueing.handle import CoreHandle, Enqueueable
 from django_txtasks.exceptions import InvalidArguments, InvalidOption
 from django_txtasks.results import polling
 
@@ -22,20 +25,34 @@ if TYPE_CHECKING:
     from django_txtasks.progress import Progress
     from django_txtasks.results.cancelling import CancelResult
 
-P = ParamSpec("P")
+    P = ParamSpec("P")
+
+    def enqueue_task(function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs) -> TaskHandle:
+        """Write a task in the current transaction, or in its own transaction if none is open."""
+
+    async def aenqueue_task(
+        function: Enqueueable[P], /, *args: P.args, **kwargs: P.kwargs
+    ) -> TaskHandle:
+        """Like ``enqueue_task``, from async code."""
+
+    def enqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
+        """Write many tasks in few statements: all of them or, after any error, no task."""
+
+    async def aenqueue_many(calls: Iterable[Sequence[Any]]) -> list[TaskHandle]:
+        """Like ``enqueue_many``, from async code."""
+else:
+    from django_txtasks.enqueueing import (  # noqa: F401
+        aenqueue_many,
+        aenqueue_task,
+        enqueue_many,
+        enqueue_task,
+    )
 
 CANCELLED_TOGETHER = 500
 """Number of tasks that ``cancel_tasks`` cancels in one statement."""
 
 
-class Enqueueable(Protocol[P]):
-    """A task function, or a task of Django's ``@task`` with this package's backend."""
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True)
-class TaskHandle:
+class TaskHandle(CoreHandle):
     """A reference to an enqueued task, whose row is in the table once the transaction has committed.
 
     Attributes:
@@ -43,16 +60,7 @@ class TaskHandle:
         is_new: False: an earlier call had the same key of ``once``, and this is the handle of its task.
     """
 
-    id: uuid.UUID
-    task_name: str
-    queue_name: str
-    using: str
-    is_new: bool = True
-
-    if not TYPE_CHECKING:  # type checkers would accept any attribute
-
-        def __getattr__(self, name: str) -> Any:
-            raise foreign.no_attribute_of_handle(self, name)
+    __slots__ = ()
 
     def cancel(self) -> CancelResult:
         """Cancel the task, in the current transaction; see ``cancel_task``."""

@@ -17,7 +17,7 @@ from django_txtasks.core.ground.seams import OF_CALLS, overriding
 
 if TYPE_CHECKING:
     from django_txtasks.enqueueing.calls import BoundFunction, Call
-    from django_txtasks.enqueueing.handles import TaskHandle
+    from django_txtasks.enqueueing.handle import CoreHandle
     from django_txtasks.lifecycle.enqueueing import NewTask
 
 _IS_ON = methodcaller("is_on")
@@ -38,7 +38,7 @@ class Moment:
         """
         raise NotImplementedError
 
-    def end(self, kept: Any, handles: Sequence[TaskHandle], error: BaseException | None) -> None:
+    def end(self, kept: Any, handles: Sequence[CoreHandle], error: BaseException | None) -> None:
         """Note the end of a call that began.
 
         Args:

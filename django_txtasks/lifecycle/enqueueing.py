@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks.database.dialect import DIALECTS
-from django_txtasks.declarations.options import COLUMNS, columns_of
 from django_txtasks.declarations.registry import hint_queue
+from django_txtasks.declarations.table import OPTIONS, columns_of
 from django_txtasks.lifecycle import statements
 
 ROWS_PER_STATEMENT = 500
@@ -77,7 +77,11 @@ class RowDefaults(NamedTuple):
 def _with_options(known: Any) -> Any:
     """Return ``RowDefaults`` with a field for each option that is a column and that no code reads by its name."""
     more = columns_of(
-        {name: one.default for name, one in COLUMNS.items() if name not in known._fields}
+        {
+            name: one.default
+            for name, one in OPTIONS.whole.columns.items()
+            if name not in known._fields
+        }
     )
     return namedtuple(
         known.__name__,

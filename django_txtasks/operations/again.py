@@ -9,8 +9,7 @@ from typing import Any
 
 from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.declarations import registry
-from django_txtasks.enqueueing import enqueue_task
-from django_txtasks.enqueueing.handles import TaskHandle
+from django_txtasks.enqueueing.handles import TaskHandle, enqueue_task
 from django_txtasks.exceptions import InvalidChoice, TxTasksError
 from django_txtasks.functions import TaskFunction
 from django_txtasks.lifecycle.operators import Spread

@@ -142,7 +142,7 @@ class Turns:
         workload = self._workload
         plan, request = self._plan(capacity, hinted, now)
         try:
-            with AROUND.module.awaiting(self._writer.alias):
+            with AROUND.whole.awaiting(self._writer.alias):
                 result = self._writer.write(plan, self._slots, self._inbox.connected, request)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
             if request is not None and (isinstance(error, TookTooLong) or is_timeout(error)):

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from django.conf import settings
 from django.core.signals import setting_changed
 
-from django_txtasks.core.ground.seams import CONFIG
+from django_txtasks.core.ground.seams import Composed
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.rules.retention import (
     KeepFinished,
@@ -197,6 +197,10 @@ class CoreConfig:
         return self.retention.keeps(outcome)
 
 
+CONFIG: Composed[type[CoreConfig]] = Composed(f"{__name__}.CoreConfig")
+"""The class of the site's settings."""
+
+
 def parse_as(kind: type[C], setting: Any) -> C:
     """Return the settings of a TXTASKS dict as an object of this class.
 
@@ -213,7 +217,7 @@ def parse_as(kind: type[C], setting: Any) -> C:
 @lru_cache(maxsize=1)
 def get_config() -> CoreConfig:
     """Return the site's settings. Raise ConfigError if they are wrong."""
-    kind, setting = CONFIG.kind, getattr(settings, "TXTASKS", {})
+    kind, setting = CONFIG.whole, getattr(settings, "TXTASKS", {})
     if isinstance(setting, dict):
         setting = {**kind.implied(), **setting}
     return parse_as(kind, setting)

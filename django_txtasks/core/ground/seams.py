@@ -6,16 +6,12 @@ loads no parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from importlib import import_module
+from pkgutil import resolve_name
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-from django.utils.module_loading import import_string
-
-if TYPE_CHECKING:
-    from django_txtasks.core.ground.config import CoreConfig
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -36,48 +32,34 @@ class Seam:
         return [import_module(name) for name in self._names]
 
 
+_wholes: dict[str, str] = {}
+
+
+def compose(wholes: Mapping[str, str]) -> None:
+    """Take classes, tables and modules in place of the core's own. Call it before their first use.
+
+    Args:
+        wholes: dotted names: that of the core, and that of the whole.
+    """
+    _wholes.update(wholes)
+
+
 class Composed(Generic[T]):
-    """A class to which features add settings or methods.
+    """A class, a table or a module to which features add.
 
     Args:
-        name: the dotted name of the class that the core alone has.
+        core: the dotted name of the one without features.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def use(self, name: str) -> None:
-        """Take the subclass of this dotted name. Call it before the first use of the class."""
-        self._name = name
+    def __init__(self, core: str) -> None:
+        self._core = core
 
     @cached_property
-    def kind(self) -> type[T]:
-        """The class, imported."""
-        return import_string(self._name)  # type: ignore[no-any-return]
+    def whole(self) -> T:
+        """The one with what features add, imported."""
+        return resolve_name(_wholes.get(self._core, self._core))  # type: ignore[no-any-return]
 
 
-class Chosen:
-    """A module of the core, or another module with the same functions in its place.
-
-    Args:
-        name: the dotted name of the core's module.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def use(self, name: str) -> None:
-        """Take this module. Call it before the first use."""
-        self._name = name
-
-    @cached_property
-    def module(self) -> Any:
-        """The module, imported."""
-        return import_module(self._name)
-
-
-CONFIG: Composed[CoreConfig] = Composed("django_txtasks.core.ground.config.CoreConfig")
-"""The settings; see ``core.ground.config``."""
 OF_CALLS = Seam()
 """See ``enqueueing.parts``."""
 OF_CLEANER = Seam()
@@ -88,8 +70,7 @@ OF_WORKER = Seam()
 """See ``worker.parts``."""
 OF_ERRORS = Seam()
 """See ``worker.running.verdicts``."""
-
-AROUND = Chosen("django_txtasks.worker.running.unguarded")
+AROUND: Composed[Any] = Composed("django_txtasks.worker.running.unguarded")
 """The guards around the code of tasks; see ``worker.running.unguarded``."""
 
 
@@ -97,7 +78,7 @@ def import_all() -> None:
     """Import the modules of all seams, so that the processes that are forked later share them."""
     for seam in (OF_CALLS, OF_CLEANER, OF_ROWS, OF_WORKER, OF_ERRORS):
         _ = seam.modules
-    _ = AROUND.module
+    _ = AROUND.whole
 
 
 def overriding(method: Callable[..., Any], parts: Iterable[Any]) -> tuple[Callable[..., Any], ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django_txtasks import tracing
 from django_txtasks.enqueueing.calls import Call, changed
-from django_txtasks.enqueueing.handles import TaskHandle
+from django_txtasks.enqueueing.handle import CoreHandle
 from django_txtasks.enqueueing.parts import Moment
 from django_txtasks.tracing import TracedCall
 
@@ -23,7 +23,7 @@ class TracedCalls(Moment):
         return _with_headers(calls, traced.headers), traced
 
     def end(
-        self, kept: TracedCall, handles: Sequence[TaskHandle], error: BaseException | None
+        self, kept: TracedCall, handles: Sequence[CoreHandle], error: BaseException | None
     ) -> None:
         kept.end(handles, error)
 

@@ -93,10 +93,10 @@ class ManyCall:
     def run(self) -> None:
         """Call the function. Never raises: each error is in the outcomes, and each item has one at the end."""
         try:
-            context, forks = context_of_attempt(), AROUND.module.forks_of_process()
+            context, forks = context_of_attempt(), AROUND.whole.forks_of_process()
             context.run(self._run)
-            if AROUND.module.forks_of_process() != forks:  # as in ``Runner.run``
-                AROUND.module.end_child()
+            if AROUND.whole.forks_of_process() != forks:  # as in ``Runner.run``
+                AROUND.whole.end_child()
         except BaseException as error:
             # Otherwise the thread would end, and the rows stay claimed for ever.
             self._bury(error)
@@ -116,16 +116,16 @@ class ManyCall:
         self._clean_up(mark.error)
 
     def _call(self) -> None:
-        AROUND.module.before_attempt(self._runner.note_session_of)
+        AROUND.whole.before_attempt(self._runner.note_session_of)
         items = [item for item in self._items if self._begins(item)]
         if attempt_starting.receivers:
-            AROUND.module.note_states()
+            AROUND.whole.note_states()
         if not items:
             return
-        AROUND.module.have_session(self._runner.alias, wanted=False)
+        AROUND.whole.have_session(self._runner.alias, wanted=False)
         function = registry.get(self._first.task_name).function
         with self.limit:
-            value = AROUND.module.call_in_this_process(partial(function, items))
+            value = AROUND.whole.call_in_this_process(partial(function, items))
         refuse_value(self._first.task_name, value)
 
     def _begins(self, item: Item[Any]) -> bool:
@@ -185,7 +185,7 @@ class ManyCall:
         ends = [one.ended for one in outcomes]
         errors = _errors_of(ends, error)
         # A Retry or Snooze is no failure.
-        AROUND.module.after_attempt(
+        AROUND.whole.after_attempt(
             failed=any(one.error and one.exception is not None for one in ends), errors=errors
         )
         # Not before the function is over: a generator of it that has seen an error may continue.

@@ -15,7 +15,6 @@ from django.db import DatabaseError, InterfaceError, transaction
 
 from django_txtasks import signals
 from django_txtasks.cancel_requests import NOBODY, CancelRequests
-from django_txtasks.context import TaskContext
 from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.core.ground.seams import AROUND
 from django_txtasks.database.sessions import session_of_thread
@@ -32,7 +31,7 @@ from django_txtasks.exceptions import (
 from django_txtasks.items import call_of_one
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.running import AttemptRun, awaiting, running
+from django_txtasks.lifecycle.running import CONTEXT, AttemptRun, CoreContext, awaiting, running
 from django_txtasks.rules import payload
 from django_txtasks.signals import attempt_starting, tracebacks
 from django_txtasks.signals.logs import current
@@ -76,11 +75,11 @@ class Runner:
         Each attempt has a context of its own, so its language, time zone and context variables end with it.
         """
         context = context_of_attempt()
-        forks = AROUND.module.forks_of_process()
+        forks = AROUND.whole.forks_of_process()
         ended = context.run(self._run_alone, attempt, limit)
         # If this is a child, such as a commit hook may have forked: otherwise it would continue as this thread.
-        if AROUND.module.forks_of_process() != forks:
-            AROUND.module.end_child()
+        if AROUND.whole.forks_of_process() != forks:
+            AROUND.whole.end_child()
         if ended.arrow is Arrow.FINISH and not signals.task_finished.has_observers:
             return ended
         return ended._replace(context=context)
@@ -104,7 +103,7 @@ class Runner:
         try:
             # A Retry or Snooze is no failure.
             was_asked = ended.arrow is not Arrow.FINISH and ended.exception is None
-            AROUND.module.after_attempt(
+            AROUND.whole.after_attempt(
                 failed=bool(ended.error) and not was_asked, errors=[ended.exception]
             )
             if ended.recorded and ended.error:
@@ -117,10 +116,10 @@ class Runner:
         try:
             self.parts.begin(run)
             attempt = run.attempt
-            AROUND.module.before_attempt(self.note_session_of)
+            AROUND.whole.before_attempt(self.note_session_of)
             if attempt_starting.receivers:
                 attempt_starting.send(sender=None, **attempt.facts)
-                AROUND.module.note_states()
+                AROUND.whole.note_states()
             return self._attempted(run, limit)
         except BaseException as error:
             if type(error) is TimedOut:  # it was raised from outside, so it has no text
@@ -136,7 +135,7 @@ class Runner:
         attempt = run.attempt
         declaration = registry.get(attempt.task_name)
         call = call_of(declaration, run, limit, requests=self.requests)
-        AROUND.module.have_session(self.alias, wanted=declaration.atomic)
+        AROUND.whole.have_session(self.alias, wanted=declaration.atomic)
         return (self._run_atomic if declaration.atomic else _finished_by)(attempt, call)
 
     def _run_atomic(self, attempt: Attempt, call: Callable[[], Any]) -> Ended:
@@ -171,7 +170,7 @@ class Runner:
             try:
                 outcomes.note_hook_error(self.alias, ended)
             except (DatabaseError, InterfaceError):
-                AROUND.module.after_attempt(failed=True)
+                AROUND.whole.after_attempt(failed=True)
 
     def run_of(self, attempt: Attempt) -> AttemptRun:
         """Return a run of an attempt, for the parts of the worker."""
@@ -241,7 +240,7 @@ class Stop(NamedTuple):
 
 
 def _finished_by(attempt: Attempt, call: Callable[[], Any]) -> Ended:
-    return finished(attempt, AROUND.module.call_in_this_process(call))
+    return finished(attempt, AROUND.whole.call_in_this_process(call))
 
 
 def finished(attempt: Attempt, value: Any) -> Ended:
@@ -287,8 +286,8 @@ async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit, stop: 
 
     An exception raised in the thread would wait for the event loop.
     """
-    loop, close_generators = asyncio.get_running_loop(), AROUND.module.watch_generators()
-    task = asyncio.create_task(AROUND.module.await_in_this_process(coroutine))
+    loop, close_generators = asyncio.get_running_loop(), AROUND.whole.watch_generators()
+    task = asyncio.create_task(AROUND.whole.await_in_this_process(coroutine))
     try:
         return await _awaited(loop, task, limit, stop)
     finally:
@@ -330,10 +329,10 @@ def make_call(call: DatabaseCall) -> None:
     """Make a call of a part that uses the database, after the task function. The part logs its error."""
     try:
         # Otherwise the call would be undone with a transaction that the function has left open.
-        AROUND.module.after_attempt(failed=False)
+        AROUND.whole.after_attempt(failed=False)
         call()
     except BaseException:  # also errors of a backend that gets no session
-        AROUND.module.after_attempt(failed=True)
+        AROUND.whole.after_attempt(failed=True)
 
 
 def _note(error: BaseException, text: str) -> None:
@@ -342,9 +341,9 @@ def _note(error: BaseException, text: str) -> None:
         error.add_note(text)
 
 
-def _context(run: AttemptRun, requests: CancelRequests) -> TaskContext:
+def _context(run: AttemptRun, requests: CancelRequests) -> CoreContext:
     attempt = run.attempt
-    return TaskContext(
+    return CONTEXT.whole(
         task_id=attempt.task_id,
         attempt=attempt.number,
         task_name=attempt.task_name,

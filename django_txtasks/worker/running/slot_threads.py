@@ -83,7 +83,7 @@ def close_old_connections() -> float | None:
     ``CancelledError``, which is no Exception.
     """
     try:
-        seconds: float | None = AROUND.module.close_old()
+        seconds: float | None = AROUND.whole.close_old()
         return seconds
     except BaseException as error:
         signals.session_close_failed.emit(error=text_of(error))
@@ -110,7 +110,7 @@ class SlotThreads:
         wake: Callable[[], None],
         call_of: CallOf | None = None,
     ) -> None:
-        AROUND.module.watch()
+        AROUND.whole.watch()
         self._run, self._wake, self._call_of = run, wake, call_of
         self._wake_after = 1
         self._work: queue.SimpleQueue[SlotRun | None] = queue.SimpleQueue()

@@ -16,7 +16,7 @@ from django_txtasks.database.errors import NoSession, text_of
 
 
 class _Held(threading.local):
-    """Aliases of connections that were in a transaction before the attempt, as in a test: they stay as they are."""
+    """Aliases of connections that were in a transaction before the attempt, as in a test. They are left alone."""
 
     def __init__(self) -> None:
         self.aliases: set[str] = set()

@@ -1,0 +1,1 @@
+"""Intake: messages of an AMQP queue enqueue tasks."""

@@ -1,0 +1,1 @@
+"""Functions of many tasks: one call gets a list of items."""
