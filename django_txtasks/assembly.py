@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django_txtasks.core.ground.seams import OF_CALLS, OF_CLEANER, OF_ROWS
+from django_txtasks.core.ground.seams import OF_CALLS, OF_CLEANER, OF_ROWS, OF_TURNS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +21,14 @@ class Feature:
         calls: the module whose ``PARTS`` take part in enqueueings; empty: none.
         cleaner: the module whose ``steps`` take part in the passes and turns of cleaners; empty: none.
         rows: the module whose ``PARTS`` take part in claims and arrows; empty: none.
+        turns: the module that does whole turns of workers on one kind of database; empty: none.
     """
 
     name: str
     calls: str = ""
     cleaner: str = ""
     rows: str = ""
+    turns: str = ""
 
 
 def _feature(name: str, *sides: str) -> Feature:
@@ -49,13 +51,19 @@ FEATURES = (
     _feature("figures", "cleaner", "rows"),
     _feature("notices", "rows"),
 )
+ACCELERATORS = (
+    Feature(name="one_statement", turns="django_txtasks.lifecycle.engines.postgresql"),
+    Feature(name="two_blocks", turns="django_txtasks.lifecycle.engines.mariadb"),
+)
+"""Without one of these, tasks run as well, and slower."""
 GUARDS = (Feature(name="replaced_file", cleaner="django_txtasks.cleaner.replaced_file"),)
 """They protect a process from what people may do to its files."""
 
 
 def assemble() -> None:
     """Tell the core which features there are. Called once, when Django starts."""
-    every = (*FEATURES, *GUARDS)
+    every = (*FEATURES, *ACCELERATORS, *GUARDS)
     OF_CALLS.use([one.calls for one in every if one.calls])
     OF_CLEANER.use([one.cleaner for one in every if one.cleaner])
     OF_ROWS.use([one.rows for one in every if one.rows])
+    OF_TURNS.use([one.turns for one in every if one.turns])

@@ -36,10 +36,13 @@ OF_CLEANER = Seam()
 OF_ROWS = Seam()
 """See ``lifecycle.claim_parts`` and ``lifecycle.arrow_parts``."""
 
+OF_TURNS = Seam()
+"""See ``lifecycle.engines``."""
+
 
 def import_all() -> None:
     """Import the modules of all seams, so that the processes that are forked later share them."""
-    for seam in (OF_CALLS, OF_CLEANER, OF_ROWS):
+    for seam in (OF_CALLS, OF_CLEANER, OF_ROWS, OF_TURNS):
         _ = seam.modules
 
 
