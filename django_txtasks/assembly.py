@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django_txtasks.core.ground.seams import OF_CALLS, OF_CLEANER, OF_ROWS, OF_TURNS
+from django_txtasks.core.ground.seams import OF_CALLS, OF_CLEANER, OF_FRAMES, OF_ROWS, OF_TURNS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +59,9 @@ ACCELERATORS = (
 GUARDS = (Feature(name="replaced_file", cleaner="django_txtasks.cleaner.replaced_file"),)
 """They protect a process from what people may do to its files."""
 
+CALLERS = ("django_txtasks.items.", "django_txtasks.backends.running.", "django_txtasks.testing.")
+"""Beginnings of the names of modules that call tasks. Their frames are left out of tracebacks."""
+
 
 def assemble() -> None:
     """Tell the core which features there are. Called once, when Django starts."""
@@ -67,3 +70,4 @@ def assemble() -> None:
     OF_CLEANER.use([one.cleaner for one in every if one.cleaner])
     OF_ROWS.use([one.rows for one in every if one.rows])
     OF_TURNS.use([one.turns for one in every if one.turns])
+    OF_FRAMES.use(CALLERS)

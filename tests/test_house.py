@@ -14,7 +14,7 @@ CORE = {
     for module, place in HOUSE.rooms.items()
     if place.startswith("core/") and place != "core/__init__.py"
 }
-MOST_ARROWS = {"import": 109, "branch": 42, "name": 1, "hook": 1}
+MOST_ARROWS = {"import": 109, "branch": 42, "hook": 1}
 """Arrows from the core to what can be left out. These numbers go down, and never up."""
 MOST_CORE_LINES = 8795
 MOST_LINES_OF_A_FILE = {"core/rows/cleaning.py": 467}

@@ -17,16 +17,16 @@ class Seam:
     """The modules of features at one place of the core."""
 
     def __init__(self) -> None:
-        self._names: list[str] = []
+        self.names: list[str] = []
 
     def use(self, names: Iterable[str]) -> None:
         """Take these modules, by their dotted names. Call it before the first use of the seam."""
-        self._names = list(names)
+        self.names = list(names)
 
     @cached_property
     def modules(self) -> list[ModuleType]:
         """The modules, imported, in the order of the features."""
-        return [import_module(name) for name in self._names]
+        return [import_module(name) for name in self.names]
 
 
 OF_CALLS = Seam()
@@ -38,6 +38,9 @@ OF_ROWS = Seam()
 
 OF_TURNS = Seam()
 """See ``lifecycle.engines``."""
+
+OF_FRAMES = Seam()
+"""See ``signals.tracebacks``. It has the beginnings of names, and imports no module."""
 
 
 def import_all() -> None:
