@@ -14,7 +14,9 @@ from django_txtasks.core.ground.seams import (
     OF_CALLS,
     OF_CLEANER,
     OF_ERRORS,
+    OF_FRAMES,
     OF_ROWS,
+    OF_TURNS,
     OF_WORKER,
     compose,
 )
@@ -30,6 +32,7 @@ class Feature:
         rows: the module whose ``PARTS`` take part in claims and arrows; empty: none.
         worker: the module whose ``parts`` take part in the work of workers; empty: none.
         errors: the module whose ``PARTS`` see the errors of attempts; empty: none.
+        turns: the module that does whole turns of workers on one kind of database; empty: none.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Feature:
     rows: str = ""
     worker: str = ""
     errors: str = ""
+    turns: str = ""
 
 
 def _feature(name: str, *sides: str) -> Feature:
@@ -64,11 +68,13 @@ FEATURES = (
     _feature("notices", "rows"),
 )
 ACCELERATORS = (
+    Feature(name="one_statement", turns="django_txtasks.lifecycle.engines.postgresql"),
+    Feature(name="two_blocks", turns="django_txtasks.lifecycle.engines.mariadb"),
     Feature(name="upcoming", worker="django_txtasks.worker.looks.upcoming"),
     Feature(name="glances", worker="django_txtasks.worker.looks.glances"),
     Feature(name="rerouting", worker="django_txtasks.worker.looks.rerouting"),
 )
-"""Without one of these, tasks run as well, and later."""
+"""Without one of these, tasks run as well, and slower."""
 OF_PROCESSES = (Feature(name="ends", worker="django_txtasks.worker.process.ends"),)
 GUARDS = (
     Feature(name="task_threads", worker="django_txtasks.worker.running.task_threads"),
@@ -86,6 +92,9 @@ COMPOSED = {
 }
 """Classes, tables and modules of the core, each with its counterpart to which features add."""
 
+CALLERS = ("django_txtasks.items.", "django_txtasks.backends.running.", "django_txtasks.testing.")
+"""Beginnings of the names of modules that call tasks. Their frames are left out of tracebacks."""
+
 
 def assemble() -> None:
     """Tell the core which features there are. Called once, when the package is imported."""
@@ -96,3 +105,5 @@ def assemble() -> None:
     OF_ROWS.use([one.rows for one in every if one.rows])
     OF_WORKER.use([one.worker for one in every if one.worker])
     OF_ERRORS.use([one.errors for one in every if one.errors])
+    OF_TURNS.use([one.turns for one in every if one.turns])
+    OF_FRAMES.use(CALLERS)

@@ -190,10 +190,10 @@ def room(place: str) -> str:
 
 
 def features_in(test: ast.expr) -> set[str]:
-    """Return the words of features in the names of a condition."""
+    """Return the words of features in the names of a condition. English and Python have some of them, too."""
     names = {one.id for one in ast.walk(test) if isinstance(one, ast.Name)}
     names |= {one.attr for one in ast.walk(test) if isinstance(one, ast.Attribute)}
-    plain = [re.sub(r"(too|how|are)_many", "", name) for name in names]
+    plain = [re.sub(r"(too|how|are)_many|stack_info", "", name) for name in names]
     parts = {part.lower() for name in plain for part in re.findall(r"[A-Z]?[a-z]+", name)}
     return {
         one for part in parts for one in (part, part.removesuffix("s"), part.removesuffix("es"))

@@ -51,6 +51,13 @@ if os.environ.get("TXTASKS_TEST_SHORT_SECONDS"):
 
     scaling.SHORT_SECONDS = float(os.environ["TXTASKS_TEST_SHORT_SECONDS"])
 
+if os.environ.get("TXTASKS_TEST_WITHOUT"):
+    # Names of accelerators, which this process and all that it starts do without.
+    from django_txtasks import assembly
+
+    left_out = os.environ["TXTASKS_TEST_WITHOUT"].split(",")
+    assembly.ACCELERATORS = tuple(one for one in assembly.ACCELERATORS if one.name not in left_out)
+
 if os.environ.get("TXTASKS_TEST_POOL"):
     pool = {"min_size": 1, "max_size": int(os.environ["TXTASKS_TEST_POOL"]), "timeout": 10}
     DATABASES["default"].setdefault("OPTIONS", {})["pool"] = pool

@@ -8,16 +8,10 @@ import traceback
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 
+from django_txtasks.core.ground.seams import OF_FRAMES
 from django_txtasks.rules import payload
 
-_OURS = (
-    "django_txtasks.worker.",
-    "django_txtasks.lifecycle.",
-    "django_txtasks.database.",
-    "django_txtasks.items.",
-    "django_txtasks.backends.running",
-    "django_txtasks.testing.",
-)
+_CORE = ("django_txtasks.worker.", "django_txtasks.lifecycle.", "django_txtasks.database.")
 _BETWEEN = ("asgiref.", "asyncio.", "concurrent.", "contextlib")
 """Modules that run async tasks."""
 _STARTING = ("threading.", "queue.", "selectors.")
@@ -76,7 +70,7 @@ def forget_locals(error: BaseException) -> None:
 
 def calls_tasks(frame: FrameType) -> bool:
     """Return True for a frame of code that calls tasks: of this package, of an event loop or of a new thread."""
-    return f"{frame.f_globals.get('__name__')}.".startswith(_OURS + _BETWEEN + _STARTING)
+    return f"{frame.f_globals.get('__name__')}.".startswith(_ours() + _BETWEEN + _STARTING)
 
 
 def printable(line: str) -> str:
@@ -99,14 +93,19 @@ def _clear(frame: FrameType) -> None:
 
 def _trimmed(tb: TracebackType | None) -> TracebackType | None:
     """Return the traceback from the first foreign frame on, or after the last frame of this package."""
-    kept = tb
+    kept, ours = tb, _ours()
     while tb is not None:
         module = f"{tb.tb_frame.f_globals.get('__name__')}."
-        if not module.startswith(_OURS + _BETWEEN):
+        if not module.startswith(ours + _BETWEEN):
             return tb
         tb = tb.tb_next
-        kept = tb if module.startswith(_OURS) else kept
+        kept = tb if module.startswith(ours) else kept
     return kept
+
+
+def _ours() -> tuple[str, ...]:
+    """Return how the names of modules begin through which tasks are called."""
+    return (*_CORE, *OF_FRAMES.names)
 
 
 def _frames(tb: TracebackType | None) -> Iterator[FrameType]:

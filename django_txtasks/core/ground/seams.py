@@ -20,16 +20,16 @@ class Seam:
     """The modules of features at one place of the core."""
 
     def __init__(self) -> None:
-        self._names: list[str] = []
+        self.names: list[str] = []
 
     def use(self, names: Iterable[str]) -> None:
         """Take these modules, by their dotted names. Call it before the first use of the seam."""
-        self._names = list(names)
+        self.names = list(names)
 
     @cached_property
     def modules(self) -> list[ModuleType]:
         """The modules, imported, in the order of the features."""
-        return [import_module(name) for name in self._names]
+        return [import_module(name) for name in self.names]
 
 
 _wholes: dict[str, str] = {}
@@ -72,11 +72,15 @@ OF_ERRORS = Seam()
 """See ``worker.running.verdicts``."""
 AROUND: Composed[Any] = Composed("django_txtasks.worker.running.unguarded")
 """The guards around the code of tasks; see ``worker.running.unguarded``."""
+OF_TURNS = Seam()
+"""See ``lifecycle.engines``."""
+OF_FRAMES = Seam()
+"""See ``signals.tracebacks``. It has the beginnings of names, and imports no module."""
 
 
 def import_all() -> None:
     """Import the modules of all seams, so that the processes that are forked later share them."""
-    for seam in (OF_CALLS, OF_CLEANER, OF_ROWS, OF_WORKER, OF_ERRORS):
+    for seam in (OF_CALLS, OF_CLEANER, OF_ROWS, OF_TURNS, OF_WORKER, OF_ERRORS):
         _ = seam.modules
     _ = AROUND.whole
 

@@ -1,10 +1,12 @@
 """Engines: each claims for a worker in the best way for its database.
 
+* ``portable`` claims in several statements, on every database. MySQL and SQLite have no other engine; on
+  PostgreSQL and MariaDB, it claims in sweeps (``worker.sweep``) and rows with a unique key.
 * ``postgresql`` does a whole turn in one statement, or claims in one statement within an open transaction.
 * ``mariadb`` does a whole turn in two blocks of statements.
-* ``portable`` claims in several statements, on every database. MySQL and SQLite have no other engine; on
-  PostgreSQL
-  and MariaDB, it claims in sweeps (``worker.sweep``) and rows with a unique key.
+
+The last two are accelerators, which ``assembly`` names: without them, the portable engine does their work. An
+accelerator is a module with ``VENDOR``, ``claim``, ``fits`` and ``turn``.
 
 All engines have the same rules: ``_CLAIMABLE``, a part of each ``CHOOSE_…`` statement, says which rows may be
 claimed, and ``Capacity.admit`` says how many.
@@ -14,12 +16,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, cast
 
 from django.db import connections
 
+from django_txtasks.core.ground.seams import OF_TURNS
 from django_txtasks.lifecycle.attempts import Ended
-from django_txtasks.lifecycle.engines import mariadb, portable, postgresql
+from django_txtasks.lifecycle.engines import portable
 from django_txtasks.lifecycle.turn import Subscription, TurnOrder, TurnRequest, TurnResult
 
 
@@ -33,27 +36,23 @@ def claim(
             tasks that gain priority with age.
     """
     ages = request.scan is not None and request.scan.ageing is not None
-    if with_keys or ages or connections[subscription.alias].vendor != "postgresql":
+    if with_keys or ages:
         return portable.claim(subscription, worker, request)
-    return postgresql.claim(subscription, worker, request)
+    return cast(TurnResult, _engine(subscription.alias).claim(subscription, worker, request))
 
 
 def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
     """Say whether ``turn`` can record these attempts: each has finished, each task once, without hooks."""
-    return _engine(alias).fits(alias, worker, ended)
+    engine = _engine(alias)
+    return engine is not portable and engine.fits(alias, worker, ended)
 
 
 def turn(order: TurnOrder) -> TurnResult | None:
-    """Beat, CLAIMED -> finished, PENDING -> claimed, and commit: see ``postgresql.turn``."""
-    return _engine(order.subscription.alias).turn(order)
+    """Beat, CLAIMED -> finished, PENDING -> claimed, and commit. Call it only if ``fits`` has returned True."""
+    return cast("TurnResult | None", _engine(order.subscription.alias).turn(order))
 
 
-class _Engine(Protocol):
-    """An engine that carries out whole turns."""
-
-    def fits(self, alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool: ...
-    def turn(self, order: TurnOrder) -> TurnResult | None: ...
-
-
-def _engine(alias: str) -> _Engine:
-    return postgresql if connections[alias].vendor == "postgresql" else mariadb
+def _engine(alias: str) -> Any:
+    """Return the accelerator for a database, or the portable engine."""
+    vendor = connections[alias].vendor
+    return next((one for one in OF_TURNS.modules if vendor == one.VENDOR), portable)

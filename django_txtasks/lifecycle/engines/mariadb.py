@@ -19,13 +19,15 @@ from django_txtasks.database.execute import as_uuid, fetch_results
 from django_txtasks.database.transactions import can_use_blocks, rolled_back_on_error
 from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.attempts import Attempt, Ended, Recorded
-from django_txtasks.lifecycle.engines import found
+from django_txtasks.lifecycle.engines import found, portable
 from django_txtasks.lifecycle.engines.found import Found
 from django_txtasks.lifecycle.history import copying
 from django_txtasks.lifecycle.turn import (
     Candidate,
     Scan,
+    Subscription,
     TurnOrder,
+    TurnRequest,
     TurnResult,
 )
 from django_txtasks.models import Outcome, Status
@@ -34,6 +36,13 @@ Rows = list[tuple[Any, ...]]
 Seen = tuple[int | None, Candidate]
 """A row that was read, after the priority of its bucket if a scan found it; None = a hint named it."""
 _INT = operator.attrgetter("int")  # comparing UUIDs is slow
+VENDOR = "mysql"
+"""The databases for which it does turns, as Django names them."""
+
+
+def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -> TurnResult:
+    """Move PENDING -> claimed, in a transaction that began with the worker's beat."""
+    return portable.claim(subscription, worker, request)
 
 
 def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:

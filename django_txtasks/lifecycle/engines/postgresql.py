@@ -30,6 +30,9 @@ from django_txtasks.lifecycle.turn import (
     TurnResult,
 )
 
+VENDOR = "postgresql"
+"""The databases for which it does turns, as Django names them."""
+
 
 def fits(alias: str, worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
     """Say whether ``turn`` can record these attempts: each has finished, each task once, without hooks."""
