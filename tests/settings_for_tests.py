@@ -52,11 +52,17 @@ if os.environ.get("TXTASKS_TEST_SHORT_SECONDS"):
     scaling.SHORT_SECONDS = float(os.environ["TXTASKS_TEST_SHORT_SECONDS"])
 
 if os.environ.get("TXTASKS_TEST_WITHOUT"):
-    # Names of accelerators, which this process and all that it starts do without.
+    # Names of accelerators and guards, which this process and all that it starts do without. "guarded" is the
+    # module with the guards around the code of tasks.
     from django_txtasks import assembly
 
     left_out = os.environ["TXTASKS_TEST_WITHOUT"].split(",")
     assembly.ACCELERATORS = tuple(one for one in assembly.ACCELERATORS if one.name not in left_out)
+    assembly.GUARDS = tuple(one for one in assembly.GUARDS if one.name not in left_out)
+    if "guarded" in left_out:
+        plain = "django_txtasks.worker.running.unguarded"
+        assembly.COMPOSED[plain] = plain
+    assembly.assemble()
 
 if os.environ.get("TXTASKS_TEST_POOL"):
     pool = {"min_size": 1, "max_size": int(os.environ["TXTASKS_TEST_POOL"]), "timeout": 10}

@@ -1,5 +1,7 @@
 """Each accelerator can be left out: the core does its work, more slowly."""
 
+from importlib import import_module
+
 import helpers
 import pytest
 from django.core.management import call_command
@@ -18,11 +20,15 @@ from django_txtasks.models import FinishedTask, Outcome, Status, Task
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 
 
-@pytest.fixture(params=[one.name for one in assembly.ACCELERATORS])
+ALL = assembly.ACCELERATORS
+
+
+@pytest.fixture(params=[one.name for one in ALL])
 def without(request, monkeypatch):
     """Leave out one accelerator; return its name.
 
-    ``TXTASKS_TEST_WITHOUT`` leaves accelerators out of a whole run, and of the processes that its tests start.
+    ``TXTASKS_TEST_WITHOUT`` leaves accelerators and guards out of a whole run, and of the processes that its tests
+    start.
     """
     left = tuple(one for one in assembly.ACCELERATORS if one.name != request.param)
     with monkeypatch.context() as patch:
@@ -64,7 +70,11 @@ def test_a_lost_claim_is_recovered_without_it(without):
     assert FinishedTask.objects.get().attempt == 2
 
 
-def test_the_fixture_leaves_out_an_engine(without):
-    vendor = {"one_statement": "postgresql", "two_blocks": "mysql"}[without]
-    is_portable = engines._engine("default") is portable
-    assert is_portable == (connection.vendor in (vendor, "sqlite"))
+def test_the_fixture_leaves_one_out(without):
+    (one,) = [each for each in ALL if each.name == without]
+    modules = {each.__name__ for each in (*OF_TURNS.modules, *OF_WORKER.modules)}
+    assert modules
+    assert not modules & {one.turns, one.worker}
+    if one.turns:
+        vendor = import_module(one.turns).VENDOR
+        assert (engines._engine("default") is portable) == (connection.vendor in (vendor, "sqlite"))
