@@ -59,7 +59,7 @@ FEATURES = (
     _feature("once", "calls", "cleaner"),
     _feature("links", "calls"),
     _feature("schedules", "cleaner"),
-    _feature("stacks", "cleaner"),
+    _feature("stacks", "cleaner", "worker"),
     _feature("lanes", "cleaner", "rows", "worker"),
     _feature("progress", "worker"),
     _feature("misfits", "worker", "errors"),
@@ -88,6 +88,7 @@ COMPOSED = {
     "django_txtasks.declarations.core_options.CORE": "django_txtasks.declarations.options.OPTIONS",
     "django_txtasks.enqueueing.handle.CoreHandle": "django_txtasks.enqueueing.handles.TaskHandle",
     "django_txtasks.lifecycle.running.CoreContext": "django_txtasks.context.TaskContext",
+    "django_txtasks.worker.running.drivers.on_no_loop": "django_txtasks.worker.loop.driver.on_loop",
     "django_txtasks.worker.running.unguarded": "django_txtasks.worker.running.guarded",
 }
 """Classes, tables and modules of the core, each with its counterpart to which features add."""

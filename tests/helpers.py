@@ -481,6 +481,7 @@ def subscription(*queues: str, names: Sequence[str] | None = None, kind: str = "
 
 def turn_writer(threads: int = 1) -> Any:
     """Return what writes the turns of a worker, with the parts of all features."""
+    from django_txtasks.cancel_requests import NOBODY
     from django_txtasks.conf import get_config
     from django_txtasks.worker.hint_inbox import HintInbox
     from django_txtasks.worker.parts import Parts, WorkerContext, parts_of_features
@@ -490,7 +491,9 @@ def turn_writer(threads: int = 1) -> Any:
     config, served, parts = get_config(), subscription(), Parts()
     writer = TurnWriter(config, served, threads, parts=parts)
     schedule, inbox = TurnSchedule(config), HintInbox()
-    context = WorkerContext(config, served, writer.registration, schedule, writer.scans, inbox)
+    context = WorkerContext(
+        config, served, writer.registration, schedule, writer.scans, inbox, NOBODY
+    )
     parts.add(parts_of_features(context))
     return writer
 

@@ -15,10 +15,11 @@ from django_txtasks.declarations import registry
 from django_txtasks.inspection.explain import explain
 from django_txtasks.lanes import claiming
 from django_txtasks.lanes.claiming import LanesRequest
-from django_txtasks.lifecycle import engines, heads, statements, workers
+from django_txtasks.lifecycle import engines, statements, workers
 from django_txtasks.lifecycle.engines import portable, postgresql
 from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
 from django_txtasks.models import Task
+from django_txtasks.worker import last_chances
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -83,7 +84,7 @@ def test_a_row_is_claimable_by_exactly_one_kind_at_each_crash_count(way):
             assert kinds == [expected], (name, crashes, max_crashes)
             assert bool(WAYS[way]("beside", handle.id)) is not bool(is_last)
             assert WAYS[way]("every", handle.id) == {handle.id}
-            found = heads.last_chances(helpers.subscription())
+            found = last_chances.due(helpers.subscription())
             assert [one.task_id for one in found] == [handle.id] * bool(is_last)
             Task.objects.all().delete()
 

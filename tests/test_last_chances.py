@@ -16,8 +16,8 @@ from probe.models import Run
 from reads import explained, work_counted
 
 from django_txtasks import enqueue_many
-from django_txtasks.lifecycle import heads
 from django_txtasks.models import FinishedTask, PausedQueue, Task
+from django_txtasks.worker import last_chances as chances
 from django_txtasks.worker import last_chances as of_worker
 from django_txtasks.worker.process.child import Assignment, Child, Role
 from django_txtasks.worker.process.last_chances import MOST, NEWS, LastChanceProcesses
@@ -38,7 +38,7 @@ def most_beside():
 
 
 def found():
-    return [one.task_id for one in heads.last_chances(helpers.subscription())]
+    return [one.task_id for one in chances.due(helpers.subscription())]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_one_in_a_lane_runs_alone_too_and_waits_while_the_lane_is_paused(soon):
 
 
 def test_a_lane_without_a_rule_does_not_keep_others_waiting(soon):
-    rows = last(*(f"last{n}" for n in range(heads.MOST_LAST_CHANCES + 1)))
+    rows = last(*(f"last{n}" for n in range(chances.MOST_LAST_CHANCES + 1)))
     Task.objects.filter(pk__in=[one.id for one in rows[:-1]]).update(lane="nobody")
     with helpers.working(threads=2):
         helpers.wait_until(lambda: helpers.finished(rows[-1].id))

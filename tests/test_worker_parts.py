@@ -210,7 +210,7 @@ def test_a_worker_starts_and_stops_its_parts(added):
     notes = []
 
     class Living(Part):
-        def started(self):
+        def started(self, slots):
             notes.append("started")
 
         def leaving(self):

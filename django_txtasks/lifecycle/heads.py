@@ -7,18 +7,16 @@ crash.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
 from datetime import timedelta
 from itertools import islice
-from typing import NamedTuple
 
 from django.db import connections
 
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import as_uuid
-from django_txtasks.database.time_limits import fetch_within, within_together
-from django_txtasks.database.transactions import only_reading, own_transaction
-from django_txtasks.lifecycle import lane_buckets, statements
+from django_txtasks.database.time_limits import within_together
+from django_txtasks.database.transactions import own_transaction
+from django_txtasks.lifecycle import lane_buckets
 from django_txtasks.lifecycle.buckets import paused_queues, pending_priorities
 from django_txtasks.lifecycle.turn import Subscription
 
@@ -31,7 +29,6 @@ LONGEST_SECONDS = 0.25
 """Limit in seconds for all statements of a look together, because a worker's loop waits for them."""
 STATEMENT_TIMEOUT = timedelta(seconds=1)
 """Limit for one statement on PostgreSQL."""
-MOST_LAST_CHANCES = 20
 
 # The due rows that a worker is told about if the database itself sends no hints. It reads no further rows.
 DUE_HEAD = """
@@ -88,36 +85,3 @@ def _due(subscription: Subscription) -> tuple[list[uuid.UUID], bool]:
         ours = [one for one in buckets if one.wait <= 0 and one.queue_name in queues]
         found += [as_uuid(one.first_id) for one in ours[:MAX_LANES]]
     return found, is_full
-
-
-class LastChance(NamedTuple):
-    """A due row whose next attempt is the last allowed one after a crash. Its lane may be empty."""
-
-    task_id: uuid.UUID
-    lane: str
-
-
-def last_chances(
-    subscription: Subscription, without_lanes: Collection[str] = ()
-) -> list[LastChance]:
-    """Return the last chances that have been due for longest, at most ``MOST_LAST_CHANCES``.
-
-    Args:
-        without_lanes: leave out the rows of these lanes.
-
-    Raises:
-        DatabaseError: among others, if it takes too long: see ``database.errors.is_timeout``.
-    """
-    alias, names = subscription.alias, {"lanes": sorted(without_lanes)} if without_lanes else {}
-    more = statements.OF_OTHER_LANES if without_lanes else ""
-    with only_reading(alias, STATEMENT_TIMEOUT):
-        rows = fetch_within(
-            alias,
-            statements.DUE_LAST_CHANCES.replace("<more>", more),
-            STATEMENT_TIMEOUT.total_seconds(),
-            queues=subscription.queues,
-            names=subscription.names,
-            limit=MOST_LAST_CHANCES,
-            **names,
-        )
-    return [LastChance(as_uuid(task_id), lane) for task_id, lane in rows]

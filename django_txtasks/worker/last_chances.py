@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
+from typing import NamedTuple
 
 from django.db import DatabaseError
 
 from django_txtasks.database.errors import is_timeout
-from django_txtasks.lifecycle import heads
-from django_txtasks.lifecycle.heads import LastChance
+from django_txtasks.database.execute import as_uuid
+from django_txtasks.database.time_limits import fetch_within
+from django_txtasks.database.transactions import only_reading
+from django_txtasks.lifecycle import statements
 from django_txtasks.lifecycle.turn import Capacity, Kind, Subscription, TurnResult
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.workload import Workload
@@ -30,6 +34,16 @@ AGAIN_SECONDS = 0.1
 twice as long, up to ``EVERY_SECONDS``."""
 REST_SECONDS = 60.0
 """Seconds until the next look after a look that took too long."""
+STATEMENT_TIMEOUT = timedelta(seconds=1)
+"""Limit for the statement of a look."""
+MOST_LAST_CHANCES = 20
+
+
+class LastChance(NamedTuple):
+    """A due row whose next attempt is the last allowed one after a crash. Its lane may be empty."""
+
+    task_id: uuid.UUID
+    lane: str
 
 
 class LastChances:
@@ -137,7 +151,7 @@ class LastChances:
         now = self._looked_at = time.monotonic()
         self.next = now + EVERY_SECONDS
         try:
-            found = heads.last_chances(self._subscription, self._full | self._foreign)
+            found = due(self._subscription, self._full | self._foreign)
         except DatabaseError as error:
             if not is_timeout(error):
                 raise
@@ -163,3 +177,27 @@ class LastChances:
             if one.lane:
                 known = (one.task_id, since if task_id == one.task_id else now)
                 self._first_in.setdefault(one.lane, known)
+
+
+def due(subscription: Subscription, without_lanes: Collection[str] = ()) -> list[LastChance]:
+    """Return the last chances that have been due for longest, at most ``MOST_LAST_CHANCES``.
+
+    Args:
+        without_lanes: leave out the rows of these lanes.
+
+    Raises:
+        DatabaseError: among others, if it takes too long: see ``database.errors.is_timeout``.
+    """
+    alias, names = subscription.alias, {"lanes": sorted(without_lanes)} if without_lanes else {}
+    more = statements.OF_OTHER_LANES if without_lanes else ""
+    with only_reading(alias, STATEMENT_TIMEOUT):
+        rows = fetch_within(
+            alias,
+            statements.DUE_LAST_CHANCES.replace("<more>", more),
+            STATEMENT_TIMEOUT.total_seconds(),
+            queues=subscription.queues,
+            names=subscription.names,
+            limit=MOST_LAST_CHANCES,
+            **names,
+        )
+    return [LastChance(as_uuid(task_id), lane) for task_id, lane in rows]

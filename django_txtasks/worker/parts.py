@@ -18,11 +18,13 @@ from django_txtasks.lifecycle.running import NOTHING, AttemptRun
 from django_txtasks.worker.running.verdicts import tell_late_error
 
 if TYPE_CHECKING:
+    from django_txtasks.cancel_requests import CancelRequests
     from django_txtasks.core.ground.config import CoreConfig
     from django_txtasks.lifecycle.attempts import Attempt, Ended
     from django_txtasks.lifecycle.turn import Capacity, Subscription, TurnResult
     from django_txtasks.worker.hint_inbox import HintInbox
     from django_txtasks.worker.registration import Registration
+    from django_txtasks.worker.running.slot_pool import SlotPool
     from django_txtasks.worker.scan_cursor import ScanCursor
     from django_txtasks.worker.schedule import TurnSchedule
 
@@ -54,6 +56,7 @@ class WorkerContext:
     schedule: TurnSchedule
     scans: ScanCursor
     inbox: HintInbox
+    requests: CancelRequests
 
     @property
     def alias(self) -> str:
@@ -128,7 +131,7 @@ class Part:
         """Return the part of the capacity that the next turn may claim."""
         return capacity
 
-    def started(self) -> None:
+    def started(self, slots: SlotPool) -> None:
         """Prepare the process, before the worker's first turn."""
 
     def ended_lately(self) -> Mapping[str, str]:

@@ -19,9 +19,9 @@ from django.db import (
 )
 
 from django_txtasks.core.ground.config import CoreConfig
+from django_txtasks.core.ground.seams import AROUND
 from django_txtasks.database import sessions
 from django_txtasks.database.errors import is_repeatable, is_timeout
-from django_txtasks.database.file import refuse_replaced
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.exceptions import ClaimLost
@@ -108,7 +108,7 @@ class TurnWriter:
         self._only_records = not plan.capacity.width
         serves_lanes = lanes_request is not None
         sessions.dedicate(self.alias, self.config.lease / 2)
-        refuse_replaced(self.alias)
+        AROUND.whole.before_turn(self.alias)
         self.registration.ensure(connected)
         if lanes_request is not None and lanes_request.new:
             lanes.create(self.alias, lanes_request.new)

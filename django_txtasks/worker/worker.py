@@ -26,7 +26,7 @@ from django_txtasks.worker.looks import Looks
 from django_txtasks.worker.parts import Parts, WorkerContext, parts_of_features
 from django_txtasks.worker.recording.outcome_buffer import key
 from django_txtasks.worker.registration import LastWill
-from django_txtasks.worker.running.drivers import Driver, in_threads
+from django_txtasks.worker.running.drivers import ON_LOOP, Driver, in_threads
 from django_txtasks.worker.running.limits import NEVER
 from django_txtasks.worker.running.many_claims import ManyClaims
 from django_txtasks.worker.running.runner import Runner
@@ -106,11 +106,17 @@ class Worker:
         self._buffer, registration = self.writer.buffer, self.writer.registration
         patience = max(LEAST_END_SECONDS, config.grace.total_seconds())
         self.schedule, self.lanes = TurnSchedule(config), LaneBook(config, subscription)
+        requests = CancelRequests()
         context = WorkerContext(
-            config, subscription, registration, self.schedule, self.writer.scans, inbox
+            config,
+            subscription,
+            registration,
+            self.schedule,
+            self.writer.scans,
+            inbox,
+            requests,
         )
         self.parts.add([*parts_of_features(context), *news_of(self.lanes)])
-        requests = CancelRequests()
         runner = Runner(
             subscription.alias,
             config,
@@ -132,8 +138,7 @@ class Worker:
         self.last_chances = LastChances(
             subscription, self.workload, served_by(self.lanes), tell_of_last_chance
         )
-        cancels = driver.cancels(subscription.alias, registration, self.slots, requests)
-        self.looks = Looks(self.parts, own=(cancels, self.last_chances))
+        self.looks = Looks(self.parts, own=(self.last_chances,))
         self.turns = Turns(
             config,
             subscription,
@@ -161,7 +166,7 @@ class Worker:
         """Work until stopped, then until all running tasks have ended."""
         try:
             for part in self.parts.all:
-                part.started()
+                part.started(self.slots)
             return self._run()
         finally:
             for part in self.parts.all:
@@ -306,9 +311,5 @@ def _driver(
 ) -> Driver:
     if not async_tasks:
         return in_threads(threads, runner, wake=wake, patience=patience)
-    from django_txtasks.worker.loop.driver import (
-        on_loop,  # only processes with an event loop import it
-    )
-
     grace = runner.config.grace.total_seconds()
-    return on_loop(async_tasks, threads, runner, wake=wake, grace=grace, patience=patience)
+    return ON_LOOP.whole(async_tasks, threads, runner, wake=wake, grace=grace, patience=patience)

@@ -10,6 +10,7 @@ from django_txtasks.lifecycle.attempts import Ended
 from django_txtasks.lifecycle.running import AttemptRun
 from django_txtasks.signals import last_lines
 from django_txtasks.worker.parts import Part, WorkerContext
+from django_txtasks.worker.running.slot_pool import SlotPool
 
 
 class LogLines(Part):
@@ -22,7 +23,7 @@ class LogLines(Part):
     def __init__(self, lines: int) -> None:
         self._lines, self._installed = lines, ExitStack()
 
-    def started(self) -> None:
+    def started(self, slots: SlotPool) -> None:
         """Install the log handler."""
         self._installed.enter_context(last_lines.kept(self._lines))
 

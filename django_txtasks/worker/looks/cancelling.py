@@ -9,6 +9,7 @@ from django_txtasks.cancel_requests import CancelRequests
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.results.cancelling import Key
 from django_txtasks.stacks.answers import answer, stops_and_questions
+from django_txtasks.worker.parts import Part
 from django_txtasks.worker.registration import Registration
 from django_txtasks.worker.running import attempt_stack
 from django_txtasks.worker.running.limits import NEVER
@@ -20,19 +21,21 @@ MAX_ANSWERS = 10
 """Number of stacks that one look writes. The next look writes the others."""
 
 
-class CancelLook:
+class CancelLook(Part):
     """Looks in a statement of its own, separate from the turns, with the ids of attempts that run long.
 
     Args:
         requests: the stop requests that it finds; slots read them.
     """
 
-    def __init__(
-        self, alias: str, registration: Registration, slots: SlotPool, requests: CancelRequests
-    ) -> None:
-        self._alias, self._registration = alias, registration
-        self._slots, self._requests = slots, requests
+    def __init__(self, alias: str, registration: Registration, requests: CancelRequests) -> None:
+        self._alias, self._registration, self._requests = alias, registration, requests
         self._next = time.monotonic() + LOOK_SECONDS
+        self.looks = (self,)
+
+    def started(self, slots: SlotPool) -> None:
+        """Take the slots whose attempts are looked for."""
+        self._slots = slots
 
     @property
     def next(self) -> float:
@@ -59,6 +62,9 @@ class CancelLook:
         """Return (id, attempt) of attempts that were asked to stop, of all that were looked for, and of attempts
         whose stack a person wants to see.
         """
+        if self._slots.asks_by_worker:
+            stops, questions = stops_and_questions(self._alias, worker, None)
+            return stops, stops, questions
         ids = sorted({attempt.task_id for attempt in long})
         keys = {(attempt.task_id, attempt.number) for attempt in long}
         stops, questions = stops_and_questions(self._alias, worker, ids)

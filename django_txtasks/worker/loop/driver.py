@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from django_txtasks.worker.loop.cancelling import CancelLookByWorker
 from django_txtasks.worker.loop.policy import NoPrefetch
 from django_txtasks.worker.loop.slots import LoopSlots
 from django_txtasks.worker.loop.stuck import StuckLoop
@@ -31,4 +30,4 @@ def on_loop(
     slots = LoopSlots(
         count, threads=threads, runner=runner, wake=wake, grace=grace, patience=patience
     )
-    return Driver(slots, NoPrefetch(count), StuckLoop(slots, patience), CancelLookByWorker)
+    return Driver(slots, NoPrefetch(count), StuckLoop(slots, patience))

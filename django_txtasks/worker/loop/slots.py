@@ -61,7 +61,7 @@ class LoopSlots(SlotPool):
             patience=patience,
         )
         self._width = ClaimWidth()
-        self.in_hand = InHand()
+        self.in_hand, self.asks_by_worker = InHand(), True
 
     @property
     def running(self) -> int:

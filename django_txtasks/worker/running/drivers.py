@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from django_txtasks.worker.looks.cancelling import CancelLook
+from django_txtasks.core.ground.seams import Composed
 from django_txtasks.worker.running.many_call import ManyCall
 from django_txtasks.worker.running.prefetch import PrefetchPolicy
 from django_txtasks.worker.running.runner import Runner
@@ -21,13 +21,26 @@ class Driver(NamedTuple):
     Attributes:
         prefetch: decides how many tasks to claim ahead.
         stuck: notices tasks that no exception ends.
-        cancels: the class of the look for tasks that were asked to stop.
     """
 
     slots: SlotPool
     prefetch: PrefetchPolicy
     stuck: StuckTasks
-    cancels: type[CancelLook] = CancelLook
+
+
+def on_no_loop(count: int, threads: int, runner: Runner, **options: Any) -> Driver:
+    """Refuse to run tasks on an event loop, which the core does not have.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise NotImplementedError("django_txtasks was assembled without its event loop")
+
+
+ON_LOOP: Composed[Callable[..., Driver]] = Composed(
+    "django_txtasks.worker.running.drivers.on_no_loop"
+)
+"""Returns the driver of a worker that runs its tasks on an event loop."""
 
 
 def in_threads(

@@ -11,6 +11,7 @@ Guard                   What the code of a task may do
 ``forked_task``         fork: the child must not go on as the worker
 ``generators``          leave an async generator at its ``yield``
 ``task_threads``        leave threads with open sessions
+``database.file``       put another file in the place of SQLite's database
 ======================  ==========================================================================================
 """
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable
 
+from django_txtasks.database.file import refuse_replaced
 from django_txtasks.worker.running import generators
 from django_txtasks.worker.running.awaited_sessions import awaiting
 from django_txtasks.worker.running.connections import (
@@ -41,6 +43,7 @@ __all__ = [
     "await_in_this_process",
     "awaiting",
     "before_attempt",
+    "before_turn",
     "call_in_this_process",
     "close_old",
     "end_child",
@@ -51,7 +54,7 @@ __all__ = [
     "watch_generators",
 ]
 
-watch = watch_forks
+watch, before_turn = watch_forks, refuse_replaced
 
 
 def watch_generators() -> Callable[[], Awaitable[None]]:

@@ -39,6 +39,8 @@ class SlotPool(Protocol):
     """The slots of one worker. Only its turns use them. ``Slots`` describes each member."""
 
     in_hand: InHand
+    asks_by_worker: bool = False
+    """True: a look asks for all claims of the worker, because a list of the ids of thousands takes longer."""
 
     @property
     def running(self) -> int: ...

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from django_txtasks import signals
 from django_txtasks.core.ground.seams import AROUND
@@ -18,12 +18,35 @@ from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.signals import tracebacks
 from django_txtasks.signals.queue import close_connections
 from django_txtasks.worker.running.limits import TimeLimit
-from django_txtasks.worker.running.many_call import ManyCall
 from django_txtasks.worker.running.verdicts import buried
 
-CallOf: TypeAlias = Callable[[Sequence[Attempt], TimeLimit], ManyCall]
 CLOSE_AGAIN_SECONDS = 60.0
 """Seconds until an idle thread tries again to close a session that could not be closed."""
+
+
+class Call(Protocol):
+    """One call that gets several attempts. Each ends on its own, before or after the others.
+
+    Attributes:
+        limit: the time limit of the call.
+        left: the tasks that the loop has not collected, in the form of the call.
+    """
+
+    limit: TimeLimit
+    left: Any
+
+    @property
+    def attempts_left(self) -> list[Attempt]:
+        """The attempts of these tasks."""
+
+    def collect(self) -> list[tuple[Ended, float]]:
+        """Return the outcomes since the last call, each with the seconds of its attempt."""
+
+    def run(self) -> None:
+        """Call the function. Never raises."""
+
+
+CallOf: TypeAlias = Callable[[Sequence[Attempt], TimeLimit], Call]
 
 
 class Running(NamedTuple):
@@ -62,7 +85,7 @@ class SlotRun:
     running: Running | None = None
     thread: int = 0
     is_call: bool = False
-    call: ManyCall | None = None
+    call: Call | None = None
 
     @property
     def present(self) -> Sequence[Running]:

@@ -21,6 +21,7 @@ from django_txtasks.lifecycle.attempts import Ended
 from django_txtasks.lifecycle.running import AttemptRun
 from django_txtasks.signals.logs import current
 from django_txtasks.worker.parts import Part, WorkerContext
+from django_txtasks.worker.running.slot_pool import SlotPool
 
 _ATTRIBUTE = "_txtasks_attempt"
 _running: WeakValueDictionary[tuple[Any, Any], _OfAttempt] = WeakValueDictionary()
@@ -124,7 +125,7 @@ def end_of(task_id: Any, number: int) -> None:
 class LeftThreads(Part):
     """Reports the sessions of threads that outlive their attempts."""
 
-    def started(self) -> None:
+    def started(self, slots: SlotPool) -> None:
         """Watch threads from now on."""
         watch()
 

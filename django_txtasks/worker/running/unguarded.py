@@ -29,6 +29,14 @@ def watch() -> None:
     """Watch the process from now on. Called by each worker."""
 
 
+def before_turn(alias: str) -> None:
+    """Look at the database, before a turn of the worker.
+
+    Raises:
+        OperationalError: it must not be written.
+    """
+
+
 def before_attempt(note: Callable[[str], None]) -> None:
     """Close sessions that are too old or broken.
 
