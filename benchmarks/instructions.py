@@ -30,6 +30,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -182,16 +183,20 @@ class Loop:
     """The parts of a worker's loop, each done when it is told to."""
 
     def __init__(self, policy: str) -> None:
+        import helpers
         from bench import tasks
-        from helpers import Running, subscription
 
         from django_txtasks.conf import get_config
         from django_txtasks.worker.running.runner import Runner
         from django_txtasks.worker.turn_writer import TurnWriter
 
-        self._function, self._running = getattr(tasks, policy), Running()
-        self._writer = TurnWriter(get_config(), subscription(), threads=1)
-        self._runner = Runner("default", get_config(), lambda session: None)
+        self._function, self._running = getattr(tasks, policy), helpers.Running()
+        if find_spec("django_txtasks.worker.parts"):
+            self._writer = helpers.turn_writer()
+            self._runner = helpers.runner(self._writer)
+        else:  # a checkout of before, whose worker had no parts
+            self._writer = TurnWriter(get_config(), helpers.subscription(), threads=1)
+            self._runner = Runner("default", get_config(), lambda session: None)
         self.turn()
 
     def enqueue(self, count: int) -> None:
