@@ -134,6 +134,9 @@ class Part:
     def started(self, slots: SlotPool) -> None:
         """Prepare the process, before the worker's first turn."""
 
+    def registered(self) -> None:
+        """Note that the worker has a row now, before it claims. It may use the database."""
+
     def ended_lately(self) -> Mapping[str, str]:
         """Return the queue of each task function that has ended attempts lately."""
         return {}

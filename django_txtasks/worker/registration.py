@@ -92,10 +92,10 @@ class Registration:
         before, self._seen_will = self._seen_will, self._will()
         return self._seen_will != before
 
-    def ensure(self, connected: bool | None) -> None:
-        """Register, if the worker is not registered."""
+    def ensure(self, connected: bool | None) -> bool:
+        """Register, if the worker is not registered. Return True if it was not."""
         if self.id is not None:
-            return
+            return False
         queues, names = sorted(self._subscription.queues), self._subscription.declared
         self.id = workers.register(
             self._alias,
@@ -112,6 +112,7 @@ class Registration:
             threads=self._threads,
             broker=self._config.broker_address,
         )
+        return True
 
     def beat(self, running: int, connected: bool | None) -> None:
         """Renew the lease, in the open transaction.

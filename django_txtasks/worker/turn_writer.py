@@ -109,7 +109,9 @@ class TurnWriter:
         serves_lanes = lanes_request is not None
         sessions.dedicate(self.alias, self.config.lease / 2)
         AROUND.whole.before_turn(self.alias)
-        self.registration.ensure(connected)
+        if self.registration.ensure(connected):
+            for part in self.parts.all:
+                part.registered()
         if lanes_request is not None and lanes_request.new:
             lanes.create(self.alias, lanes_request.new)
         outcomes = None if serves_lanes else self._usual_outcomes()

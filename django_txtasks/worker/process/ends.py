@@ -14,7 +14,6 @@ from django.db import DatabaseError, InterfaceError, connections
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.lifecycle import workers
 from django_txtasks.worker.parts import Part, WorkerContext
-from django_txtasks.worker.running.limits import NEVER
 
 ENDS = "TXTASKS_ENDS"
 MOST = 50
@@ -38,17 +37,10 @@ class EndsBefore(Part):
     """Writes down how processes before this one ended. If that fails, it stays unknown."""
 
     def __init__(self, context: WorkerContext) -> None:
-        self._context, self._is_done = context, False
-        self.looks = (self,)
+        self._context = context
 
-    @property
-    def next(self) -> float:
-        """Time of the only look: when the worker has registered."""
-        return NEVER if self._is_done or self._context.registration.id is None else 0.0
-
-    def look(self) -> bool:
-        """Write the ends. Return False: this look finds no work. Never raises for the database."""
-        self._is_done = True
+    def registered(self) -> None:
+        """Write the ends before the first claim, because that task may end this process at once."""
         if found := take():
             alias = self._context.alias
             try:
@@ -56,7 +48,6 @@ class EndsBefore(Part):
                     workers.note_ends(alias, found)
             except (DatabaseError, InterfaceError):
                 connections[alias].close()
-        return False
 
 
 def parts(context: WorkerContext) -> Iterable[Part]:
