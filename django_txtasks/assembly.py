@@ -53,14 +53,14 @@ def _feature(name: str, *sides: str) -> Feature:
 FEATURES = (
     _feature("traces", "calls", "rows", "worker"),
     _feature("log_lines", "worker", "errors"),
-    _feature("unique", "rows"),
+    _feature("unique", "calls", "rows"),
     _feature("batches", "calls", "cleaner", "rows", "worker"),
     _feature("hand_over", "calls"),
     _feature("once", "calls", "cleaner"),
     _feature("links", "calls"),
     _feature("schedules", "cleaner"),
     _feature("stacks", "cleaner", "worker"),
-    _feature("lanes", "cleaner", "rows", "worker"),
+    _feature("lanes", "calls", "cleaner", "rows", "worker"),
     _feature("progress", "worker"),
     _feature("misfits", "worker", "errors"),
     _feature("steps", "cleaner"),
@@ -77,6 +77,7 @@ ACCELERATORS = (
 """Without one of these, tasks run as well, and slower."""
 OF_PROCESSES = (Feature(name="ends", worker="django_txtasks.worker.process.ends"),)
 GUARDS = (
+    Feature(name="other_products", calls="django_txtasks.enqueueing.other_products"),
     Feature(name="task_threads", worker="django_txtasks.worker.running.task_threads"),
     Feature(name="awaited_sessions", worker="django_txtasks.worker.running.awaited_sessions"),
     Feature(name="slot_sessions", worker="django_txtasks.worker.running.slot_sessions"),

@@ -60,7 +60,8 @@ class TaskFunction(Generic[P, R]):
         self.function, self.declaration = function, declaration
         self.options: UsingOptions = options or {}
         self._bound: BoundFunction | None = None  # kept by ``calls.bind`` at the first call
-        self.without_subject: TaskFunction[P, R] | None = None
+        self.base: TaskFunction[P, R] | None = None
+        self.own_options: UsingOptions = {}
         functools.update_wrapper(self, function)
 
     def __repr__(self) -> str:
@@ -116,7 +117,7 @@ class TaskFunction(Generic[P, R]):
         if said.keys() == {
             "subject"
         }:  # so that the other options are checked once for many objects
-            function.without_subject = self
+            function.base, function.own_options = self, cast("UsingOptions", said)
         return function
 
 

@@ -542,7 +542,7 @@ MUTANTS = [
            {" - {DRAIN_MARK}": ""},
            "test_hand_over_settings.py::test_a_drain_hides_no_undeclared_name_and_makes_none"),
     Mutant("other databases: refused at enqueueing", "enqueueing/__init__.py",
-           {"        refuse_other_product(bound.alias)\n": ""},
+           {"        parts.check_database(bound.alias)\n": ""},
            "test_other_databases.py::"
            "test_a_server_that_only_speaks_the_protocol_is_refused_by_a_check_and_at_enqueueing"),
     Mutant("other databases: the version is asked once", "database/server_kind.py",
@@ -2590,7 +2590,7 @@ MUTANTS = [
            {"            part.written(alias, new)": "            part.written(alias, made)"},
            "test_links.py::test_the_loser_of_once_has_no_link"),
     Mutant("links: each call has its own objects", "enqueueing/calls.py",
-           {"subjects=tuple(dict.fromkeys(found)), known=None)": "subjects=tuple(dict.fromkeys(found)))"},
+           {"    bound = bound._replace(known=None)\n": ""},
            "test_links.py::test_calls_with_the_same_key_or_lane_keep_their_own_objects"),
     Mutant("links: committed with their task", "enqueueing/__init__.py",
            {"needs_atomic = savepoint or any(bound.parts for bound, _, _ in calls)": "needs_atomic = savepoint"},
@@ -2780,9 +2780,9 @@ MUTANTS = [
            {"_subscribers.setdefault(event, {})[declaration.name] = function":
             "_subscribers.setdefault(event, {})[declaration.name + str(id(function))] = function"},
            "test_events.py::test_a_function_that_is_declared_again_has_one_task"),
-    Mutant("settle: the edge is of the database's clock", "enqueueing/calls.py",
-           {'_grid(digest, bound.settle)\n':
-            '_grid(digest, bound.settle).after(__import__("django").utils.timezone.now())\n'},
+    Mutant("settle: the edge is of the database's clock", "features/unique/of_calls.py",
+           {'_grid(digest, settle)}\n':
+            '_grid(digest, settle).after(__import__("django").utils.timezone.now())}\n'},
            "test_unique.py::test_tasks_settle_by_the_databases_clock_and_by_no_hosts"),
     Mutant("unique: no turn of one statement takes one", "lifecycle/engines/postgresql.py",
            {"AND merge_key IS NULL AND lane = '') AS found": "AND lane = '') AS found",
@@ -3203,8 +3203,8 @@ MUTANTS = [
     Mutant("a name is declared in one place", "declarations/registry.py",
            {"            raise InvalidDeclaration(_two_places(name, declaration, other))\n": "            pass\n"},
            "test_renaming.py::test_a_name_in_two_places_is_refused_at_import"),
-    Mutant("keys of once follow the oldest name", "enqueueing/calls.py",
-           {"bound.declaration.oldest_name": "name"},
+    Mutant("keys of once follow the oldest name", "features/once/of_calls.py",
+           {"declaration.oldest_name": "declaration.name"},
            "test_renaming.py::test_once_follows_the_oldest_name"),
     Mutant("a renamed function has one schedule", "schedules/periodic.py",
            {"declaration.oldest_name": "declaration.name"},

@@ -14,9 +14,9 @@ CORE = {
     for module, place in HOUSE.rooms.items()
     if place.startswith("core/") and place != "core/__init__.py"
 }
-MOST_ARROWS = {"import": 23, "branch": 29, "hook": 1}
+MOST_ARROWS = {"import": 19, "branch": 20}
 """Arrows from the core to what can be left out. These numbers go down, and never up."""
-MOST_CORE_LINES = 8831
+MOST_CORE_LINES = 8790
 MOST_LINES_OF_A_FILE = {"core/rows/cleaning.py": 467}
 """The files of the core over 450 lines of code."""
 

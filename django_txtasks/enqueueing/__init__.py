@@ -18,7 +18,6 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_txtasks import signals
 from django_txtasks.database.errors import add_remedy
-from django_txtasks.database.server_kind import refuse_other_product
 from django_txtasks.database.transactions import repeated
 from django_txtasks.declarations.registry import hint_queue
 from django_txtasks.enqueueing import parts
@@ -140,7 +139,7 @@ def _enqueue(
             (handle,), results = _enqueue_all([call], write, savepoint=False)
             return handle, results.get(bound.alias)
         task = to_row(call)
-        refuse_other_product(bound.alias)
+        parts.check_database(bound.alias)
         warn_if_apart(bound.alias)
         result = write(connections[bound.alias], [bound.defaults], [task])
     except (DatabaseError, SynchronousOnlyOperation) as error:
@@ -184,7 +183,7 @@ def _write_all(
     """
     by_alias = _by_alias(calls)
     for alias in by_alias:
-        refuse_other_product(alias)
+        parts.check_database(alias)
         warn_if_apart(alias)
 
     needs_atomic = savepoint or any(bound.parts for bound, _, _ in calls)

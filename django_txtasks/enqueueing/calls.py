@@ -1,7 +1,7 @@
 """From a call to a validated row; everything is checked here, before any SQL.
 
 ``bind`` checks a task function with its options, once for all calls. ``of_call`` adds the values that depend on
-the arguments: lane, unique key and key of ``once``. ``to_row`` encodes the arguments.
+the arguments, which the parts of features know. ``to_row`` encodes the arguments.
 """
 
 from __future__ import annotations
@@ -11,44 +11,45 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from django_txtasks.conf import get_config
+from django_txtasks.core.ground.config import get_config
 from django_txtasks.declarations.arguments import check_call
 from django_txtasks.declarations.hooks import HOOKS
 from django_txtasks.declarations.registry import Declaration, text_of_hooks
 from django_txtasks.declarations.table import OPTIONS, checked, columns_of
 from django_txtasks.declarations.values import (
     TextOfCall,
-    key_of,
     moment_of,
 )
 from django_txtasks.enqueueing import parts
-from django_txtasks.enqueueing.once import OnceKey
 from django_txtasks.enqueueing.parts import CallPart
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidDeclaration,
     InvalidOption,
     NotATask,
-    UnknownLane,
     UnknownQueue,
 )
-from django_txtasks.lifecycle.enqueueing import Edge, NewTask, RowDefaults, new_id, new_ids
-from django_txtasks.links.subjects import Subject, subject_of
+from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, new_id, new_ids
 from django_txtasks.rules import payload
 
 TASKS_PER_ENCODING = 250
 """Tasks whose arguments are encoded together."""
 REMEMBERED = 1000
-"""Pairs of lane and unique key of a bound function whose row defaults are remembered."""
-ONCE_FOR = timedelta(days=7)
-"""Time for which a key of ``once`` is kept, if ``once_for`` is left out."""
+"""Tuples of texts of a bound function whose row defaults are remembered."""
 _FIXED_BITS = 0xF << 76 | 0x3 << 62
 _VERSION_5 = 0x5 << 76 | 0x2 << 62
 _NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
+NO_VALUES: Mapping[str, Any] = MappingProxyType({})
+
+
+class Asked(NamedTuple):
+    """An option whose text each call has: the text, or a function that makes it of the task's arguments."""
+
+    option: str
+    ask: TextOfCall
 
 
 class BoundFunction(NamedTuple):
@@ -56,33 +57,29 @@ class BoundFunction(NamedTuple):
 
     Attributes:
         defaults: values of the row that all calls share.
-        lane: the lane of the calls, or the function that makes it; None: no lane.
-        unique_key: the key by which calls are merged, or the function that makes it; None: calls are not merged.
-        settle: calls of a key that come within this time are due together.
-        once: the key under which a call is enqueued once, or the function that makes it; None: no key.
-        once_for: the time for which that key is kept.
-        known: the bound function of each pair of lane and unique key that was called before.
-        once_key: the key of one call, as its row has it.
+        values: the options of features, by name, as the parts of these features read them.
+        asked: the options that decide values of the row by a text of each call.
+        known: the bound function of each tuple of texts that was called before; None: nothing is remembered.
         is_external: the code of the task is in another system.
         task_id: the id of one call, if something has it already; None: a new one.
-        subjects: the business objects that the tasks are about.
-        parts: what features add to the calls.
+        parts: what features add to the writing of the calls.
+        of_each: parts that add a value to each call.
     """
 
     alias: str
     declaration: Declaration
     defaults: RowDefaults
-    lane: TextOfCall | None = None
-    unique_key: TextOfCall | None = None
-    settle: timedelta | None = None
-    once: TextOfCall | None = None
-    once_for: timedelta = ONCE_FOR
-    known: dict[tuple[str, str | None], BoundFunction] | None = None
-    once_key: OnceKey | None = None
+    values: Mapping[str, Any] = NO_VALUES
+    asked: tuple[Asked, ...] = ()
+    known: dict[tuple[str | None, ...], BoundFunction] | None = None
     is_external: bool = False
     task_id: uuid.UUID | None = None
-    subjects: tuple[Subject, ...] = ()
     parts: tuple[CallPart, ...] = ()
+    of_each: tuple[CallPart, ...] = ()
+
+    def having(self, **values: Any) -> BoundFunction:
+        """Return this function with further values of features."""
+        return self._replace(values={**self.values, **values})
 
 
 Call: TypeAlias = tuple[BoundFunction, Sequence[Any], Mapping[str, Any]]
@@ -122,8 +119,8 @@ def bind(function: Any) -> BoundFunction:
         check_queue(bound.defaults.queue_name)
         parts.check(bound)
         return bound
-    if (base := getattr(function, "without_subject", None)) is not None:
-        function._bound = _with_subjects(bind(base), function.options["subject"])
+    if (base := getattr(function, "base", None)) is not None:
+        function._bound = _with_options(bind(base), function.own_options)
         return function._bound  # type: ignore[no-any-return]
     declaration = getattr(function, "declaration", None)
     if not isinstance(declaration, Declaration):
@@ -143,22 +140,6 @@ def _bound(declaration: Declaration, options: Mapping[str, Any]) -> BoundFunctio
     name = declaration.name
     with as_option():
         said = checked(name, OPTIONS.whole.of_using, options)
-        lane, key, once = (
-            _of_call(option, said.get(option) or getattr(declaration, option), declaration)
-            for option in ("lane", "unique_key", "once")
-        )
-    settle = said.get("settle") or declaration.settle
-    once_for = said.get("once_for") or declaration.once_for
-    if settle is not None and key is None:
-        raise InvalidOption(
-            f"{name} has settle= without unique_key=: say which of its tasks are the same."
-        )
-    if settle is not None and "run_after" in said:
-        raise InvalidOption(
-            f"{name} has settle= and run_after=: settle says when it may run. Leave one of them out."
-        )
-    if once_for is not None and once is None and not declaration.intake:
-        raise InvalidOption(f"{name} has once_for= without once=: say which calls are the same.")
     expires = said.get("expires")
     defaults = RowDefaults(
         task_name=name,
@@ -169,39 +150,36 @@ def _bound(declaration: Declaration, options: Mapping[str, Any]) -> BoundFunctio
         hooks=_hooks(declaration, said),
         **columns_of({**declaration.columns, **said}),
     )
-    bound = BoundFunction(
-        said.get("using") or "default",
-        declaration,
-        defaults,
-        lane,
-        key,
-        settle,
-        once,
-        once_for or ONCE_FOR,
-        {},
-    )
-    return _with_subjects(bound, said["subject"]) if "subject" in said else _with_parts(bound)
+    bound = BoundFunction(said.get("using") or "default", declaration, defaults, known={})
+    for bind_part in parts.parts().binds:
+        bound = bind_part(bound, said)
+    return _with_parts(bound)
 
 
-def _of_call(option: str, value: Any, declaration: Declaration) -> Any:
-    """Return an option's value in the form that calls read; see ``Option``."""
-    entry = OPTIONS.whole.of_using.get(option)
-    if entry is None or entry.of_call is None:
-        return value
-    return entry.of_call(value, declaration, option)
+def _with_options(bound: BoundFunction, options: Mapping[str, Any]) -> BoundFunction:
+    """Return a bound function with options that only one call has. It remembers nothing of other calls."""
+    said = checked(bound.declaration.name, OPTIONS.whole.of_using, options)
+    bound = bound._replace(known=None)
+    for part in parts.parts().of_calls:
+        if not said.keys().isdisjoint(part.options):
+            bound = part.bind(bound, said)
+    return _with_parts(bound)
 
 
 def _with_parts(bound: BoundFunction) -> BoundFunction:
-    return bound._replace(parts=parts.of_function(bound))
+    found = parts.of_function(bound)
+    each = tuple(one for one in found if type(one).of_call is not CallPart.of_call)
+    return bound._replace(parts=found, of_each=each)
 
 
-def _with_subjects(bound: BoundFunction, subject: Any) -> BoundFunction:
-    """Return the bound function with these business objects. Nothing that it remembers of other calls has them."""
-    name = bound.declaration.name
-    where = f"{name} has subject="
-    subjects = OPTIONS.whole.of_using["subject"].check(name, "subject", subject)
-    found = [subject_of(one, bound.alias, where) for one in subjects]
-    return _with_parts(bound._replace(subjects=tuple(dict.fromkeys(found)), known=None))
+def option_of(bound: BoundFunction, said: Mapping[str, Any], option: str) -> Any:
+    """Return the value of an option of ``using()``, or else of ``@task``, in the form that calls read."""
+    value = said.get(option) or getattr(bound.declaration, option)
+    entry = OPTIONS.whole.of_using[option]
+    if entry.of_call is None:
+        return value
+    with as_option():
+        return entry.of_call(value, bound.declaration, option)
 
 
 def changed(calls: Sequence[Call], **changes: Any) -> list[Call]:
@@ -230,94 +208,65 @@ def as_option() -> Iterator[None]:
 
 
 def of_call(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundFunction:
-    """Return the bound function with lane and unique key of this call in its row defaults.
+    """Return the bound function with what depends on the arguments of this call.
 
     Raises:
-        InvalidOption: a function that makes lane or key raised, or returned a value that is neither text nor None.
+        InvalidOption: a function that makes a text raised, or returned a value that is neither text nor None.
         UnknownLane: the settings have no rule for the lane.
         InvalidArguments: the task function does not take these arguments.
     """
-    if bound.lane is None and bound.unique_key is None:
-        return bound if bound.once is None else _once(bound, args, kwargs)
-    lane = _asked(bound, "lane", bound.lane, args, kwargs) or ""
-    key = _asked(bound, "unique_key", bound.unique_key, args, kwargs)
-    found = _with_texts_known(bound, lane, key)
-    return found if bound.once is None else _once(found, args, kwargs)
+    if bound.asked:
+        texts = [text_of(bound, one, args, kwargs) for one in bound.asked]
+        bound = _with_texts_known(bound, tuple(texts))
+    for part in bound.of_each:
+        bound = part.of_call(bound, args, kwargs)
+    return bound
 
 
-def _with_texts_known(bound: BoundFunction, lane: str, key: str | None) -> BoundFunction:
-    if bound.known is None:
-        return with_texts(bound, lane, key)
+def _with_texts_known(bound: BoundFunction, texts: tuple[str | None, ...]) -> BoundFunction:
     known = bound.known
-    found = known.get((lane, key))
+    found = None if known is None else known.get(texts)
     if found is None:
-        if len(known) >= REMEMBERED:
-            known.clear()
-        found = known[lane, key] = with_texts(bound, lane, key)
+        options = [one.option for one in bound.asked]
+        found = with_texts(bound, dict(zip(options, texts, strict=True)))
+        if known is not None:
+            if len(known) >= REMEMBERED:
+                known.clear()
+            known[texts] = found
     return found
 
 
-def _once(bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundFunction:
-    """Return the bound function with this call's key of ``once``."""
-    name = bound.declaration.name
-    text = _asked(bound, "once", bound.once, args, kwargs)
-    if text is None:
-        return bound
-    with as_option():
-        key_of(name, "once", text)
-    digest = _digest_of("once", bound.declaration.oldest_name, text)
-    return bound._replace(once_key=OnceKey(digest, text, name, bound.once_for))
-
-
-def with_texts(bound: BoundFunction, lane: str, key: str | None) -> BoundFunction:
-    """Return the bound function with this lane and this unique key in its row defaults; "" and None: without.
+def with_texts(bound: BoundFunction, texts: Mapping[str, str | None]) -> BoundFunction:
+    """Return the bound function with the values of the row that these texts of options decide.
 
     Raises:
         InvalidOption, UnknownLane: see ``of_call``.
     """
-    name = bound.declaration.name
-    with as_option():
-        for option, text in (("lane", lane or None), ("unique_key", key)):
-            if callable(text):
-                raise InvalidDeclaration(f"{name} has {option}={text!r}; use text.")
-            if text is not None:
-                OPTIONS.whole.of_using[option].check(name, option, text)
-    defaults = bound.defaults
     changes: dict[str, Any] = {}
-    if lane:
-        _refuse_unknown_lane(name, lane)
-        changes["lane"] = lane
-    if key is not None:
-        digest = _digest(defaults.task_name, defaults.queue_name, lane, key)
-        changes.update(unique_key=digest, unique_text=key)
-        if bound.settle is not None:
-            changes["run_after"] = _grid(digest, bound.settle)
-    return bound._replace(defaults=defaults._replace(**changes), known=None)
+    for columns in parts.parts().columns:
+        changes.update(columns(bound, texts))
+    return bound._replace(defaults=bound.defaults._replace(**changes), known=None)
 
 
-def static_lane(bound: BoundFunction) -> str:
-    """Return the lane of a function whose lane is text; "" for no lane.
+def checked_text(bound: BoundFunction, option: str, text: Any) -> str:
+    """Return the text of an option, checked.
 
     Raises:
-        InvalidOption: the lane depends on the arguments.
+        InvalidOption: no text, or text that the option cannot have.
     """
-    if bound.lane is None or isinstance(bound.lane, str):
-        return bound.lane or ""
-    raise InvalidOption(
-        f"The lane of {bound.declaration.name} depends on the arguments. Say which one: "
-        f"{bound.declaration.function.__name__}.using(lane='…')."
-    )
+    name = bound.declaration.name
+    with as_option():
+        if callable(text):
+            raise InvalidDeclaration(f"{name} has {option}={text!r}; use text.")
+        return str(OPTIONS.whole.of_using[option].check(name, option, text))
 
 
-def _asked(
-    bound: BoundFunction,
-    option: str,
-    ask: TextOfCall | None,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+def text_of(
+    bound: BoundFunction, asked: Asked, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> str | None:
-    """Return an option's text; its function is called with the arguments."""
-    if ask is None or isinstance(ask, str):
+    """Return an option's text for one call; its function is called with the arguments."""
+    option, ask = asked
+    if isinstance(ask, str):
         return ask
     declaration = bound.declaration
     if kwargs or len(args) not in declaration.lengths:
@@ -326,7 +275,7 @@ def _asked(
         text = ask(args, kwargs)
     except Exception as error:
         raise InvalidOption(
-            f"The function that makes the {_NAMES[option]} of {declaration.name} has failed: "
+            f"The function that makes the {_NAMES.get(option, option)} of {declaration.name} has failed: "
             f"{type(error).__name__}: {error}. It gets the task's arguments by name."
         ) from error
     if text is not None and not isinstance(text, str):
@@ -334,38 +283,17 @@ def _asked(
     return text
 
 
-_NAMES = {"lane": "lane", "unique_key": "unique key", "once": "key of once"}
+_NAMES = {"unique_key": "unique key", "once": "key of once"}
 
 
-def _refuse_unknown_lane(name: str, lane: str) -> None:
-    rules = get_config().lanes
-    if rules.find(lane) is None:
-        known = ", ".join(map(repr, rules.names)) or "none"
-        raise UnknownLane(
-            f"{name} has lane={lane!r}, for which TXTASKS['lanes'] has no rule; it has {known}. Fix the name or "
-            "add a rule; {'weight': 1} is one without a limit."
-        )
-
-
-def _digest(task_name: str, queue_name: str, lane: str, key: str) -> str:
-    """Return the value of the key's column: a digest, because databases differ in which texts they call equal.
+def digest_of(*texts: str) -> str:
+    """Return a digest of texts, because databases differ in which texts they call equal.
 
     It has the form of a UUID of version 5, with 122 bits of SHA-256 instead of SHA-1. RFC 9562 has version 8 for
     this, but MariaDB refuses some UUIDs of version 8, as it refuses text that is no UUID.
     """
-    parts = [task_name, queue_name, lane, key] if lane else [task_name, queue_name, key]
-    return _digest_of(*parts)
-
-
-def _digest_of(*parts: str) -> str:
-    digest = hashlib.sha256(json.dumps(parts).encode()).digest()
+    digest = hashlib.sha256(json.dumps(texts).encode()).digest()
     return uuid.UUID(int=int.from_bytes(digest[:16], "big") & ~_FIXED_BITS | _VERSION_5).hex
-
-
-def _grid(digest: str, settle: timedelta) -> Edge:
-    """Return the edges at which the tasks of a key are due together; each key has its own offset."""
-    width = settle // timedelta(microseconds=1)
-    return Edge(width, int(digest[:12], 16) % width)
 
 
 def to_row(call: Call) -> NewTask:

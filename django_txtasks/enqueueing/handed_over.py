@@ -36,9 +36,9 @@ def refuse_what_it_cannot_keep(bound: BoundFunction) -> None:
 def _kept_by_workers(bound: BoundFunction) -> list[str]:
     defaults, declaration = bound.defaults, bound.declaration
     found = {
-        "unique_key=": bound.unique_key is not None,
-        "settle=": bound.settle is not None,
-        "lane=": bound.lane is not None,
+        "unique_key=": "unique_key" in bound.values,
+        "settle=": bound.values.get("settle") is not None,
+        "lane=": "lane" in bound.values,
         "compensate=": "compensate" in declaration.hooks,
         "a hook": defaults.hooks != NO_HOOKS,
         "timeout=": defaults.timeout is not None,

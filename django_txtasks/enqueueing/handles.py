@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from django_txtasks.core.ground.config import get_config
-from django_txtasks.enqueueing.calls import bind, static_lane, with_texts
+from django_txtasks.enqueueing.calls import BoundFunction, bind, with_texts
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.enqueueing.handle import CoreHandle, Enqueueable
 from django_txtasks.exceptions import InvalidArguments, InvalidOption
@@ -236,7 +236,7 @@ def cancel_tasks(
     bound = bind(function)
     if not isinstance(unique_key, str):
         raise InvalidOption(f"unique_key={unique_key!r} is no text.")
-    defaults = with_texts(bound, static_lane(bound), unique_key).defaults
+    defaults = with_texts(bound, {"lane": _static_lane(bound), "unique_key": unique_key}).defaults
     ids = of_key(bound.alias, str(defaults.unique_key), defaults.task_name, defaults.queue_name)
     keep, results = get_config().keeps("cancelled"), {}
     with transaction.atomic(using=bound.alias):
@@ -246,6 +246,21 @@ def cancel_tasks(
             results.update(those)
             notify_on_commit(bound.alias, follow_ups)
     return results
+
+
+def _static_lane(bound: BoundFunction) -> str:
+    """Return the lane of a function whose lane is text; "" for no lane.
+
+    Raises:
+        InvalidOption: the lane depends on the arguments.
+    """
+    lane = bound.values.get("lane")
+    if lane is None or isinstance(lane, str):
+        return lane or ""
+    raise InvalidOption(
+        f"The lane of {bound.declaration.name} depends on the arguments. Say which one: "
+        f"{bound.declaration.function.__name__}.using(lane='…')."
+    )
 
 
 async def acancel_tasks(

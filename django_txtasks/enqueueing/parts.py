@@ -8,7 +8,7 @@ nothing does not need it.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,7 +48,45 @@ class Moment:
 
 
 class CallPart:
-    """The part of a feature whose options a call may have."""
+    """The part of a feature whose options a call may have.
+
+    Attributes:
+        options: names of its options of ``using()``.
+    """
+
+    options: Collection[str] = ()
+
+    def bind(self, bound: BoundFunction, said: Mapping[str, Any]) -> BoundFunction:
+        """Return a function with the options of this part, once for all of its calls.
+
+        Args:
+            said: the options of ``using()``, checked one by one.
+
+        Raises:
+            InvalidOption: they contradict each other, before any SQL.
+        """
+        return bound
+
+    def columns(self, bound: BoundFunction, texts: Mapping[str, str | None]) -> Mapping[str, Any]:
+        """Return the values of a row that the texts of options decide, by column.
+
+        Args:
+            texts: the texts of one call by option; None: the call has no text.
+        """
+        return {}
+
+    def of_call(
+        self, bound: BoundFunction, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> BoundFunction:
+        """Return a function with what this part adds to one call; only if ``is_of``."""
+        return bound
+
+    def check_database(self, alias: str) -> None:
+        """Refuse a database, before rows are written there. Called for each enqueueing, so it must be quick.
+
+        Raises:
+            UnsupportedDatabase: before any row is written.
+        """
 
     def check(self, bound: BoundFunction) -> None:
         """Refuse options that do not fit together.
@@ -77,12 +115,16 @@ class Parts(NamedTuple):
     Attributes:
         moments: the parts around enqueueings, the outermost first.
         of_calls: the parts that write, or keep calls from being written.
-        checks: the checks of these, if they check anything.
+        checks: the checks of all parts, if they check anything.
+        binds, columns, databases: their other methods, if they override them.
     """
 
     moments: tuple[Moment, ...] = ()
     of_calls: tuple[CallPart, ...] = ()
     checks: tuple[Callable[[BoundFunction], None], ...] = ()
+    binds: tuple[Callable[..., BoundFunction], ...] = ()
+    columns: tuple[Callable[..., Mapping[str, Any]], ...] = ()
+    databases: tuple[Callable[[str], None], ...] = ()
 
 
 @cache
@@ -94,6 +136,9 @@ def parts() -> Parts:
         tuple(one for one in found if isinstance(one, Moment)),
         tuple(one for one in of_calls if type(one).is_of is not CallPart.is_of),
         overriding(CallPart.check, of_calls),
+        overriding(CallPart.bind, of_calls),
+        overriding(CallPart.columns, of_calls),
+        overriding(CallPart.check_database, of_calls),
     )
 
 
@@ -111,3 +156,9 @@ def check(bound: BoundFunction) -> None:
     """Let each part refuse the function with its options."""
     for refuse in parts().checks:
         refuse(bound)
+
+
+def check_database(alias: str) -> None:
+    """Let each part refuse the database."""
+    for refuse in parts().databases:
+        refuse(alias)
