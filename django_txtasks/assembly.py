@@ -94,6 +94,15 @@ COMPOSED = {
 }
 """Classes, tables and modules of the core, each with its counterpart to which features add."""
 
+SEAMS = {
+    "calls": OF_CALLS,
+    "cleaner": OF_CLEANER,
+    "rows": OF_ROWS,
+    "worker": OF_WORKER,
+    "errors": OF_ERRORS,
+    "turns": OF_TURNS,
+}
+"""The seam of each side of a feature."""
 CALLERS = ("django_txtasks.items.", "django_txtasks.backends.running.", "django_txtasks.testing.")
 """Beginnings of the names of modules that call tasks. Their frames are left out of tracebacks."""
 
@@ -102,10 +111,6 @@ def assemble() -> None:
     """Tell the core which features there are. Called once, when the package is imported."""
     compose(COMPOSED)
     every = (*FEATURES, *ACCELERATORS, *OF_PROCESSES, *GUARDS)
-    OF_CALLS.use([one.calls for one in every if one.calls])
-    OF_CLEANER.use([one.cleaner for one in every if one.cleaner])
-    OF_ROWS.use([one.rows for one in every if one.rows])
-    OF_WORKER.use([one.worker for one in every if one.worker])
-    OF_ERRORS.use([one.errors for one in every if one.errors])
-    OF_TURNS.use([one.turns for one in every if one.turns])
+    for side, seam in SEAMS.items():
+        seam.use(filter(None, (getattr(one, side) for one in every)))
     OF_FRAMES.use(CALLERS)

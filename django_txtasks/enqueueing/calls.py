@@ -46,10 +46,15 @@ NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
 
 class Asked(NamedTuple):
-    """An option whose text each call has: the text, or a function that makes it of the task's arguments."""
+    """An option whose text each call has: the text, or a function that makes it of the task's arguments.
+
+    Attributes:
+        title: the name of the text in errors.
+    """
 
     option: str
     ask: TextOfCall
+    title: str
 
 
 class BoundFunction(NamedTuple):
@@ -265,7 +270,7 @@ def text_of(
     bound: BoundFunction, asked: Asked, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> str | None:
     """Return an option's text for one call; its function is called with the arguments."""
-    option, ask = asked
+    option, ask, title = asked
     if isinstance(ask, str):
         return ask
     declaration = bound.declaration
@@ -275,15 +280,12 @@ def text_of(
         text = ask(args, kwargs)
     except Exception as error:
         raise InvalidOption(
-            f"The function that makes the {_NAMES.get(option, option)} of {declaration.name} has failed: "
+            f"The function that makes the {title} of {declaration.name} has failed: "
             f"{type(error).__name__}: {error}. It gets the task's arguments by name."
         ) from error
     if text is not None and not isinstance(text, str):
         raise InvalidOption(f"{declaration.name} has {option}={text!r}; use text.")
     return text
-
-
-_NAMES = {"unique_key": "unique key", "once": "key of once"}
 
 
 def digest_of(*texts: str) -> str:

@@ -20,7 +20,7 @@ class LaneOfCall(CallPart):
         lane = option_of(bound, said, "lane")
         if lane is None:
             return bound
-        return bound.having(lane=lane)._replace(asked=(*bound.asked, Asked("lane", lane)))
+        return bound.having(lane=lane)._replace(asked=(*bound.asked, Asked("lane", lane, "lane")))
 
     def columns(self, bound: BoundFunction, texts: Mapping[str, str | None]) -> Mapping[str, Any]:
         lane = texts.get("lane")

@@ -48,7 +48,7 @@ class TakesKeys(CallPart):
     ) -> BoundFunction:
         """Return the function with the key of this call."""
         declaration = bound.declaration
-        text = text_of(bound, Asked("once", bound.values["once"]), args, kwargs)
+        text = text_of(bound, Asked("once", bound.values["once"], "key of once"), args, kwargs)
         if text is None:
             return bound
         checked_text(bound, "once", text)

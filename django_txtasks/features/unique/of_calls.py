@@ -37,7 +37,7 @@ class KeyOfCall(CallPart):
         if key is None:
             return bound
         bound = bound.having(unique_key=key, settle=settle)
-        return bound._replace(asked=(*bound.asked, Asked("unique_key", key)))
+        return bound._replace(asked=(*bound.asked, Asked("unique_key", key, "unique key")))
 
     def columns(self, bound: BoundFunction, texts: Mapping[str, str | None]) -> Mapping[str, Any]:
         key = texts.get("unique_key")
