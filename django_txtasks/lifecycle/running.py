@@ -67,7 +67,7 @@ def run_of(attempt: Attempt, alias: str) -> Iterator[AttemptRun]:
 
 
 @contextmanager
-def awaiting(task: asyncio.Task[Any]) -> Iterator[None]:
+def showing(task: asyncio.Task[Any]) -> Iterator[None]:
     """Show the asyncio task of the running attempt in ``awaited``. Enter it in the thread of the event loop."""
     run = running.get()
     if run is None:

@@ -64,6 +64,7 @@ class Looks:
         self.instead = [look for one in parts.all for look in one.looks_instead]
         self.others = [*own, *(look for one in parts.all for look in one.looks)]
         self.last = [look for one in parts.all for look in one.last_looks]
+        self._with_room = [*self.others, *self.before, *self.instead]
 
     def next(self, *, has_room: bool) -> float:
         """Return the time of the first look that is due, by ``time.monotonic()``.
@@ -71,8 +72,7 @@ class Looks:
         Args:
             has_room: True if the worker may claim the tasks that are found.
         """
-        looks = [*self.others, *self.before, *self.instead] if has_room else self.others
-        return min([look.next for look in looks])
+        return min([look.next for look in (self._with_room if has_room else self.others)])
 
     @property
     def last_are_due(self) -> bool:

@@ -31,7 +31,7 @@ from django_txtasks.exceptions import (
 from django_txtasks.items import call_of_one
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.running import CONTEXT, AttemptRun, CoreContext, awaiting, running
+from django_txtasks.lifecycle.running import CONTEXT, AttemptRun, CoreContext, running, showing
 from django_txtasks.rules import payload
 from django_txtasks.signals import attempt_starting, tracebacks
 from django_txtasks.signals.logs import current
@@ -297,7 +297,7 @@ async def _limited(coroutine: Coroutine[Any, Any, Any], limit: TimeLimit, stop: 
 async def _awaited(
     loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], limit: TimeLimit, stop: Stop
 ) -> Any:
-    with stop.calls(lambda: _cancel_in(loop, task)), awaiting(task):
+    with stop.calls(lambda: _cancel_in(loop, task)), showing(task):
         done, _ = await asyncio.wait({task}, timeout=limit.left)
         if not done:
             task.cancel()
