@@ -88,8 +88,12 @@ COMPOSED = {
     "django_txtasks.core.ground.config.CoreConfig": "django_txtasks.conf.Config",
     "django_txtasks.declarations.core_options.CORE": "django_txtasks.declarations.options.OPTIONS",
     "django_txtasks.enqueueing.handle.CoreHandle": "django_txtasks.enqueueing.handles.TaskHandle",
+    "django_txtasks.enqueueing.no_hints": "django_txtasks.hints",
     "django_txtasks.lifecycle.running.CoreContext": "django_txtasks.context.TaskContext",
+    "django_txtasks.declarations.forms.form_of": "django_txtasks.features.many.forms.form_of",
+    "django_txtasks.worker.running.drivers.no_calls": "django_txtasks.worker.running.many_call.calls_of",
     "django_txtasks.worker.running.drivers.on_no_loop": "django_txtasks.worker.loop.driver.on_loop",
+    "django_txtasks.worker.running.portions.Portions": "django_txtasks.worker.running.many_claims.ManyClaims",
     "django_txtasks.worker.running.unguarded": "django_txtasks.worker.running.guarded",
 }
 """Classes, tables and modules of the core, each with its counterpart to which features add."""

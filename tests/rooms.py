@@ -60,6 +60,10 @@ PATH = "core/working/turns.py"
 """Begin of the path on which a reader learns what happens to a task."""
 INTO_CORE = {
     "core/working/last_chances.py": "After a crash, the last attempt that is allowed runs beside no other task.",
+    "core/working/apart.py": "A claim leaves out the rows of a lane, and never runs them wrongly.",
+    "core/working/running/portions.py": "Each claimed attempt is handed to one slot, once.",
+    "core/declaring/forms.py": "A row that does not fit its function is released, and not called.",
+    "core/enqueueing/no_hints.py": "Losing every hint costs nothing but latency.",
     "core/working/parts.py": "All drivers end an attempt alike, and no part changes its outcome.",
     "core/working/surroundings.py": "A worker that is told to stop claims nothing more.",
     "core/working/running/unguarded.py": "Nothing of an attempt stays in the session of the next one.",
@@ -74,6 +78,23 @@ INTO_CORE = {
     "core/cleaning/parts.py": "A step of a pass that fails stops no other step.",
 }
 """Files of the core that the plan of the rooms did not have, with the rule of the protocol that each serves."""
+
+
+NAMED = {
+    ("database.transactions", "database.prepared"): "Statements of a turn may be prepared.",
+    ("database.transactions", "many"): "The name of an argument of Django's execute_wrapper.",
+    ("declarations.registry", "lane"): "The row of a hook has the lane of its function.",
+    ("exceptions", "lane"): "Retry(lane=True) is public.",
+    ("worker.last_chances", "lane"): "A last chance in a lane needs a place there.",
+    ("worker.running.drivers", "worker.running.prefetch"): "Claims ahead.",
+    ("worker.workload", "worker.running.prefetch"): "Claims ahead.",
+    ("worker.schedule", "worker.back_off"): "Pauses after failed turns.",
+    ("worker.scan_cursor", "worker.sweep"): "Scans that take too long.",
+    ("worker.schedule", "worker.sweep"): "Scans that take too long.",
+    ("worker.turn_claims", "worker.sweep"): "Scans that take too long.",
+    ("worker.turn_writer", "worker.sweep"): "Scans that take too long.",
+}
+"""The arrows that are left, from a module to another or to a word, with what each is for."""
 
 
 class Arrow(NamedTuple):

@@ -572,7 +572,7 @@ def asks(book, now=0.0, room=1, *, found=(), until="", **looks):
     has_looked = request.look_behind is not None
     known = {name.replace("_", ":"): lanes.LaneState(*look) for name, look in looks.items()}
     result = lanes.LanesResult(known, 0.0, list(found), until, has_looked)
-    book.learn(TurnResult(Capacity(1), lanes=result), now)
+    book.learn(TurnResult(Capacity(1), apart=result), now)
     return request
 
 
@@ -623,7 +623,7 @@ def test_after_a_turn_that_took_too_long_lanes_are_asked_one_by_one():
         else:
             book.learn(
                 TurnResult(
-                    Capacity(1), lanes=lanes.LanesResult({names[0]: lanes.LaneState(0.0, None)})
+                    Capacity(1), apart=lanes.LanesResult({names[0]: lanes.LaneState(0.0, None)})
                 ),
                 0.02,
             )
@@ -675,12 +675,12 @@ def test_a_worker_that_may_claim_no_more_does_not_turn_for_lanes(quick):
     config = get_config()
     schedule = TurnSchedule(config)
     assert (
-        schedule.next_turn(Capacity(2, limit=0), hinted=False, unrecorded=False, lanes_at=0.0) == 0
+        schedule.next_turn(Capacity(2, limit=0), hinted=False, unrecorded=False, apart_at=0.0) == 0
     )
     schedule.written(TurnResult(Capacity(2, limit=0)), 100.0, busy=False)
-    due = schedule.next_turn(Capacity(2, limit=0), hinted=False, unrecorded=False, lanes_at=0.0)
+    due = schedule.next_turn(Capacity(2, limit=0), hinted=False, unrecorded=False, apart_at=0.0)
     assert due > 100
-    assert schedule.next_turn(Capacity(2), hinted=False, unrecorded=False, lanes_at=0.0) == 0
+    assert schedule.next_turn(Capacity(2), hinted=False, unrecorded=False, apart_at=0.0) == 0
 
 
 def test_a_batch_is_not_over_before_a_whole_look():

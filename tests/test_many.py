@@ -869,8 +869,8 @@ def attempt(function=many.index, *, args="[1]", may_share=True, failures=0):
 def test_a_worker_without_such_functions_decides_nothing():
     claims, claimed = ManyClaims(["probe.tasks.note", "no.such"]), [attempt(), attempt()]
     claims.learn(claimed, frozenset())
-    assert not claims.are_next
-    runs = claims.runs(claimed, lambda attempts: [[one] for one in attempts])
+    assert not claims.are_calls
+    runs = claims.of(claimed, lambda attempts: [[one] for one in attempts])
     assert [*runs] == [([one], False) for one in claimed]
 
 
@@ -899,16 +899,16 @@ def test_short_tasks_and_such_calls_take_turns():
     claims, short = ManyClaims(["probe.many.index"]), frozenset({"short"})
     mixed = [attempt("short"), attempt()]
     claims.learn(mixed, short)
-    assert claims.are_next
+    assert claims.are_calls
     claims.learn(mixed, short)
-    assert not claims.are_next
+    assert not claims.are_calls
     claims.learn(mixed, short)
-    assert claims.are_next
+    assert claims.are_calls
     claims.learn([attempt(failures=4)], short)  # at its last attempt it is called alone
-    assert not claims.are_next
+    assert not claims.are_calls
     for _ in range(2):  # one that was called alone has counted as short since
         claims.learn([attempt()], frozenset({"probe.many.index"}))
-        assert claims.are_next
+        assert claims.are_calls
 
 
 @pytest.mark.once

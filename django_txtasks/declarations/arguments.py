@@ -43,12 +43,10 @@ def misfit(
         signature: with the context; default: that of the function.
     """
     context = [None] if declaration.takes_context else []
-    if declaration.many is not None:
-        signature = declaration.signature
     if signature is None:
         signature = inspect.signature(declaration.function, follow_wrapped=False)
     try:
-        signature.bind(*context, *args, **kwargs)
+        declaration.form.signature(signature).bind(*context, *args, **kwargs)
     except TypeError as error:
         return str(error)
     return ""

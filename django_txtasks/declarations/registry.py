@@ -16,6 +16,7 @@ from typing import Any
 
 from django.conf import settings
 
+from django_txtasks.declarations.forms import FORM_OF, Form
 from django_txtasks.declarations.values import TextOfCall
 from django_txtasks.exceptions import InvalidDeclaration, UnknownTask
 
@@ -96,11 +97,15 @@ class Declaration:
         return spec
 
     @cached_property
+    def form(self) -> Form:
+        """The form of the function, which says how to call it with the arguments of a row."""
+        return FORM_OF.whole(self)
+
+    @cached_property
     def signature(self) -> inspect.Signature:
         """The signature of a task's arguments: that of the function, without its context."""
-        if self.many is not None:
-            return _OF_ITEM
-        signature = inspect.signature(self.function, follow_wrapped=False)
+        of_function = inspect.signature(self.function, follow_wrapped=False)
+        signature = self.form.signature(of_function)
         parameters = list(signature.parameters.values())
         takes_rest = parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
         if self.takes_context and not takes_rest:
@@ -126,10 +131,6 @@ class Declaration:
     def hooks_text(self) -> str:
         """The hooks as JSON text."""
         return text_of_hooks(self.hooks)
-
-
-_OF_ITEM = inspect.Signature([inspect.Parameter("value", inspect.Parameter.POSITIONAL_ONLY)])
-"""The signature of a task whose function gets many of them: one argument, which is ``item.value``."""
 
 
 def text_of_hooks(hooks: dict[str, dict[str, Any]]) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks import hints, signals
-from django_txtasks.conf import Config, get_config
+from django_txtasks import signals
+from django_txtasks.core.ground.config import CoreConfig, get_config
+from django_txtasks.core.ground.seams import HINTS
 from django_txtasks.exceptions import INTERRUPTIONS
-from django_txtasks.sending.buffer import BUFFER_IDS
 
 
 def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
@@ -23,7 +23,7 @@ def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None
     wait for the database Python runs it several times slower than in a loop.
     """
     connection, config = connections[alias], get_config()
-    if not hints.can_notify(config, connection.vendor):
+    if not HINTS.whole.can_notify(config, connection.vendor):
         return
     if not connection.in_atomic_block and not connection.get_autocommit():
         return  # Django runs no hooks after a transaction with autocommit off; workers find its tasks by a scan
@@ -34,8 +34,8 @@ def notify_on_commit(alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None
         connection.on_commit(hook.send_hints)
 
 
-def notify_now(config: Config, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
-    """Send hints of (id, queue) pairs of committed tasks, if ``hints.can_notify``."""
+def notify_now(config: CoreConfig, alias: str, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
+    """Send hints of (id, queue) pairs of committed tasks, if their transport can."""
     hook = CommitHook(alias, config)
     hook.add(tasks)
     hook.send_hints()
@@ -48,18 +48,18 @@ class CommitHook:
         of_queue: ids of committed tasks, by queue: at most one more than hints name.
     """
 
-    def __init__(self, alias: str, config: Config) -> None:
+    def __init__(self, alias: str, config: CoreConfig) -> None:
         self._alias, self._config = alias, config
         self.of_queue: dict[str, list[uuid.UUID]] = {}
 
     def add(self, tasks: Iterable[tuple[uuid.UUID, str]]) -> None:
         """Keep the ids that hints will name, and one more, which shows that the list is incomplete."""
-        of_queue = self.of_queue
+        of_queue, most = self.of_queue, HINTS.whole.BUFFER_IDS
         for task_id, queue in tasks:
             ids = of_queue.get(queue)
             if ids is None:
                 of_queue[queue] = [task_id]
-            elif len(ids) <= BUFFER_IDS:
+            elif len(ids) <= most:
                 ids.append(task_id)
 
     def send_hints(self) -> None:
@@ -69,7 +69,7 @@ class CommitHook:
         swallow them.
         """
         try:
-            hints.notify(self._config, self._alias, self.of_queue)
+            HINTS.whole.notify(self._config, self._alias, self.of_queue)
         except INTERRUPTIONS:
             raise
         except Exception as error:

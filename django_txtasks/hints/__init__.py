@@ -24,6 +24,7 @@ from django.db import connections
 
 from django_txtasks import broker
 from django_txtasks.conf import Config
+from django_txtasks.sending.buffer import BUFFER_IDS as BUFFER_IDS
 
 if TYPE_CHECKING:  # web processes do not need it
     from django_txtasks.lifecycle.turn import Subscription

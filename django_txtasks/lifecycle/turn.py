@@ -370,7 +370,7 @@ class TurnResult:
         scan: None = the turn has not scanned.
         blocked_queue: the queue whose first due task found no slot; None = no task was left without a slot.
         recorded: the result of recording the ended attempts.
-        lanes: a ``LanesResult``, if the turn has served lanes.
+        apart: what the turn has learned of rows apart; None = it has claimed other rows.
         is_suspected: see ``workers.Beat``.
     """
 
@@ -384,7 +384,7 @@ class TurnResult:
     keys: Keys = Keys.NONE
     blocked_queue: str | None = None
     recorded: Recorded = field(default_factory=Recorded)
-    lanes: Any = None
+    apart: Any = None
     is_suspected: bool = False
 
     @property

@@ -17,7 +17,7 @@ class Kind(enum.Enum):
 
     LOOK_UP = enum.auto()
     SCAN = enum.auto()
-    LANES = enum.auto()
+    APART = enum.auto()
 
 
 class BackOff:

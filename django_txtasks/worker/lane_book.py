@@ -8,8 +8,7 @@ lanes for which its settings have a rule; tasks in other lanes wait.
 from __future__ import annotations
 
 import heapq
-import time
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from django.db import connections
@@ -24,10 +23,8 @@ from django_txtasks.lanes.claiming import (
     LanesResult,
     LaneState,
 )
-from django_txtasks.lifecycle.attempts import Attempt, Ended
 from django_txtasks.lifecycle.lane_buckets import LOOK_SECONDS
 from django_txtasks.lifecycle.turn import Subscription, TurnResult
-from django_txtasks.worker.parts import Part
 from django_txtasks.worker.running.limits import NEVER
 
 MOST_KNOWN = 100_000
@@ -140,8 +137,8 @@ class LaneBook:
             shut = self._shut.get(name)
             if shut is None or now >= shut.until:
                 self._is_ready(name)
-        if result.lanes is not None:
-            self._learn(result.lanes, now)
+        if result.apart is not None:
+            self._learn(result.apart, now)
             if self._looks_often and result.claimed:
                 self._next_look = min(self._next_look, self._looked_at + OFTEN_SECONDS)
 
@@ -209,41 +206,6 @@ class LaneBook:
         for known in (self._ready, self._later, self._later_at, self._virtual_times, self._shut):
             known.clear()
         self._behind = ""
-
-
-class LaneNews(Part):
-    """Tells the book of lanes in which a task has ended, or was given back, and of each turn."""
-
-    def __init__(self, book: LaneBook) -> None:
-        self._book = book
-
-    def collected(self, ended: Sequence[tuple[Ended, float]]) -> None:
-        """Note the lanes of ended tasks."""
-        self._book.ended({one.attempt.lane for one, _ in ended if one.attempt.lane})
-
-    def taken_back(self, attempts: Sequence[Attempt]) -> None:
-        """Note the lanes of tasks that have not begun."""
-        self._book.ended({one.lane for one in attempts if one.lane})
-
-    def turned(self, result: TurnResult, *, alone: bool) -> None:
-        """Note what a turn has found."""
-        if not alone:
-            self._book.learn(result, time.monotonic())
-
-
-def news_of(book: LaneBook) -> list[Part]:
-    """Return the part that keeps a book up to date; none without rules for lanes."""
-    return [LaneNews(book)] if book.rules else []
-
-
-def served_by(book: LaneBook) -> Callable[[str], bool]:
-    """Return a function that returns True for a lane whose tasks workers run."""
-    return lambda name: book.rules.find(name) is not None
-
-
-def request_in(names: Sequence[str], book: LaneBook) -> LanesRequest:
-    """Return the work of a turn that claims one task in these lanes, whatever the book knows."""
-    return LanesRequest(names[:AT_ONCE], 1, book.rules, new=names[:AT_ONCE])
 
 
 def _first(ready: dict[str, Rank], count: int) -> list[str]:

@@ -95,11 +95,11 @@ class LastChances:
         return [one.task_id for one in self._found if not one.lane]
 
     @property
-    def lanes(self) -> list[str]:
-        """The lanes of the others."""
+    def groups(self) -> list[str]:
+        """The lanes of the others, whose rows are apart: see ``worker.apart``."""
         return list(dict.fromkeys(one.lane for one in self._found if one.lane))
 
-    def reserved_lanes(self) -> set[str]:
+    def reserved(self) -> set[str]:
         """Return the lanes whose next place is for a last chance, which another process takes.
 
         Otherwise a worker would refill the place of a busy lane at once, each time. In every second span of
@@ -131,8 +131,8 @@ class LastChances:
     def taken(self, result: TurnResult) -> None:
         """Note the result of the turn that was to claim one. The next look says if more are due."""
         claimed = bool(result.claimed)
-        if not claimed and result.lanes is not None:
-            self._full.update(result.lanes.states)  # without lanes that another session has locked
+        if not claimed and result.apart is not None:
+            self._full.update(result.apart.states)  # without lanes that another session has locked
         self._found, self._runs, self._nothing_due = [], claimed, False
         self._waits_since = NEVER
         self.next = time.monotonic() + (0.0 if claimed else self._pause)

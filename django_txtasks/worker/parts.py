@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from django_txtasks.core.ground.seams import OF_WORKER, overriding
 from django_txtasks.lifecycle.running import NOTHING, AttemptRun
+from django_txtasks.worker.apart import RowsApart
 from django_txtasks.worker.running.verdicts import tell_late_error
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Part:
 
     Attributes:
         offers: objects for the code of tasks, by class: see ``AttemptRun.offered``.
+        apart: rows that scans leave out, and the part claims.
         looks: looks after each turn, even if the worker is full.
         looks_before: looks before each turn, so that the turn scans; only while found tasks may be claimed.
         looks_instead: looks in place of a turn; only while found tasks may be claimed.
@@ -77,6 +79,7 @@ class Part:
     """
 
     offers: Mapping[type, Any] = NOTHING
+    apart: RowsApart | None = None
     looks: Sequence[Look] = ()
     looks_before: Sequence[Look] = ()
     looks_instead: Sequence[Look] = ()
@@ -153,11 +156,13 @@ class Parts:
 
     Attributes:
         offered: what the parts offer to the code of tasks, by class.
+        apart: the rows that scans leave out.
     """
 
     def __init__(self) -> None:
         self.all: list[Part] = []
         self.offered: dict[type, Any] = {}
+        self.apart = RowsApart()
         self.add(())
 
     def add(self, parts: Iterable[Part]) -> None:
@@ -165,6 +170,7 @@ class Parts:
         self.all += parts
         for one in self.all:
             self.offered.update(one.offers)
+            self.apart = one.apart or self.apart
         self._begin, self._raised = (
             overriding(Part.begin, self.all),
             overriding(Part.raised, self.all),

@@ -34,14 +34,14 @@ class Plan:
     Attributes:
         hinted: ids to look up.
         scans: True = scan for due tasks, too.
-        serves_lanes: True = claim in lanes only.
+        is_apart: True = claim nothing but rows apart: see ``worker.apart``.
         is_alone: True = claim one last chance, which runs alone: see ``worker.last_chances``.
     """
 
     capacity: Capacity
     hinted: Sequence[uuid.UUID] = ()
     scans: bool = False
-    serves_lanes: bool = False
+    is_apart: bool = False
     is_alone: bool = False
 
 
@@ -81,7 +81,7 @@ class NextScan:
 
 
 class TurnSchedule:
-    """The near future of a worker, from what the worker knows. ``served_lanes``: the last turn served lanes."""
+    """The near future of a worker, from what it knows. ``served_apart``: the last turn claimed rows apart."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
@@ -93,7 +93,7 @@ class TurnSchedule:
         self._back_off = BackOff(config.lease)
         self._timed: set[uuid.UUID] = set()
         self._width = 0
-        self.served_lanes = False
+        self.served_apart = False
         # All workers get such hints, after the commit. So if a hinted row is absent, another worker has done the
         # task.
         self._hints_follow_commits = config.has_database_hints
@@ -117,7 +117,7 @@ class TurnSchedule:
         unrecorded: bool,
         more: bool = False,
         may_scan: bool = True,
-        lanes_at: float = NEVER,
+        apart_at: float = NEVER,
     ) -> float:
         """Return the time of the next turn; 0 = now. For the arguments see ``plan``."""
         times, width = [self._next_beat], capacity.width
@@ -130,7 +130,7 @@ class TurnSchedule:
             scan = 0.0 if more else self._scan.at
             times.append(max(scan, self._back_off.not_before_of(Kind.SCAN)))
         if capacity.dedicated and width:
-            times.append(max(lanes_at, self._back_off.not_before_of(Kind.LANES)))
+            times.append(max(apart_at, self._back_off.not_before_of(Kind.APART)))
         return max(min(times), self._back_off.not_before)
 
     def plan(
@@ -141,28 +141,28 @@ class TurnSchedule:
         *,
         more: bool = False,
         may_scan: bool = True,
-        lanes_at: float = NEVER,
+        apart_at: float = NEVER,
     ) -> Plan:
         """Return what to look for now.
 
         Args:
             more: True if an overflow hint says that more tasks wait than ``hinted`` names.
             may_scan: False = enough tasks are prefetched; it is better to claim many later than a few now.
-            lanes_at: time at which a lane may have a task to start, or at which to look for lanes.
+            apart_at: see ``RowsApart.next``.
         """
         self._timed, self._back_off.tried = set(), set()
         if self._back_off.only_beats or not capacity.width:
             return Plan(Capacity(0))
         scan = (more or now >= self._scan.at) and may_scan
         look_up = bool(hinted) or self.timers.next() <= now
-        lanes_from = max(lanes_at, self._back_off.not_before_of(Kind.LANES))
-        may_serve = bool(capacity.dedicated) and lanes_from <= now
-        # Lanes and other work alternate, so that neither starves.
-        self.served_lanes = may_serve and not (self.served_lanes and (scan or look_up))
-        if self.served_lanes:
-            self._back_off.tried.add(Kind.LANES)
+        apart_from = max(apart_at, self._back_off.not_before_of(Kind.APART))
+        may_serve = bool(capacity.dedicated) and apart_from <= now
+        # Rows apart and others alternate, so that neither starves.
+        self.served_apart = may_serve and not (self.served_apart and (scan or look_up))
+        if self.served_apart:
+            self._back_off.tried.add(Kind.APART)
             room = Capacity(capacity.dedicated, limit=capacity.limit)
-            return Plan(room, serves_lanes=True)
+            return Plan(room, is_apart=True)
         if self._back_off.one_by_one:
             scan, look_up = self._back_off.one_of(scan, look_up, now)
         elif scan and (more or self._scan.has_backlog):
@@ -179,10 +179,10 @@ class TurnSchedule:
         return Plan(capacity, ids, scan)
 
     def plan_alone(self, capacity: Capacity, ids: Sequence[uuid.UUID]) -> Plan:
-        """Return the plan of a turn that claims one of these rows, or in lanes if no row is given."""
+        """Return the plan of a turn that claims one of these rows, or a row apart if no row is given."""
         self._timed, self._back_off.tried = set(), {Kind.LOOK_UP}
         room = Capacity(0) if self._back_off.only_beats else capacity
-        return Plan(room, ids, serves_lanes=not ids, is_alone=True)
+        return Plan(room, ids, is_apart=not ids, is_alone=True)
 
     def written(
         self, result: TurnResult, now: float, *, busy: bool, hints_follow_commits: bool = False

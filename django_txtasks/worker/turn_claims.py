@@ -1,4 +1,4 @@
-"""The claims of a worker's turns: by a scan or a sweep, by hints, and in lanes."""
+"""The claims of a worker's turns: by a scan or a sweep, and by hints."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import uuid
 from dataclasses import replace
 
 from django_txtasks.core.ground.config import CoreConfig
-from django_txtasks.lanes import claiming as lanes
-from django_txtasks.lanes.claiming import LanesRequest
 from django_txtasks.lifecycle import engines
 from django_txtasks.lifecycle.turn import (
     Capacity,
@@ -61,15 +59,6 @@ class TurnClaims:
             keys=swept.keys if found.keys is Keys.NONE else found.keys,
             blocked_queue=swept.blocked_queue or found.blocked_queue,
         )
-
-    def serve_lanes(self, me: uuid.UUID, plan: Plan, request: LanesRequest) -> TurnResult:
-        """Claim in lanes."""
-        capacity = plan.capacity
-        claimed, learned = lanes.turn(self.rows_of(plan), me, request)
-        rest = capacity._replace(
-            dedicated=capacity.dedicated - len(claimed), limit=capacity.limit - len(claimed)
-        )
-        return TurnResult(rest, claimed, lanes=learned)
 
     def ended(self, result: TurnResult) -> TurnResult:
         """Learn from a committed turn; return its result, and whether the scan is complete."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from django.db import (
     DataError,
@@ -25,8 +25,6 @@ from django_txtasks.database.errors import is_repeatable, is_timeout
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lanes import claiming as lanes
-from django_txtasks.lanes.claiming import LanesRequest
 from django_txtasks.lifecycle import engines
 from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.lifecycle.turn import (
@@ -97,24 +95,27 @@ class TurnWriter:
         plan: Plan,
         slots: SlotState,
         connected: bool | None,
-        lanes_request: LanesRequest | None = None,
+        apart: Any = None,
     ) -> TurnResult:
         """Beat, record, claim, commit. The claimed attempts may start once this has returned.
+
+        Args:
+            apart: a request of ``RowsApart``; None = the turn claims other rows.
 
         Raises:
             DeclaredLost: nothing was written; the next turn goes on under a new id.
             DatabaseError, InterfaceError, ClaimLost: see ``failed``.
         """
         self._only_records = not plan.capacity.width
-        serves_lanes = lanes_request is not None
-        sessions.dedicate(self.alias, self.config.lease / 2)
+        limit = self.config.lease / 2
+        sessions.dedicate(self.alias, limit)
         AROUND.whole.before_turn(self.alias)
         if self.registration.ensure(connected):
             for part in self.parts.all:
                 part.registered()
-        if lanes_request is not None and lanes_request.new:
-            lanes.create(self.alias, lanes_request.new)
-        outcomes = None if serves_lanes else self._usual_outcomes()
+        if apart is not None:
+            self.parts.apart.prepare(self.alias, apart)
+        outcomes = self._usual_outcomes() if apart is None else None
         scan = self.scans.begin() if plan.scans and outcomes is not None else None
         if outcomes is not None and not isinstance(scan, Sweep):
             request = TurnRequest(plan.capacity, plan.hinted, scan)
@@ -122,10 +123,7 @@ class TurnWriter:
             return self._write_whole_turn(rows, request, outcomes, slots.running, connected)
         me = self.registration.me
         with own_transaction(
-            self.alias,
-            limit=self.config.lease / 2,
-            in_order=True,
-            read_committed=serves_lanes,
+            self.alias, limit=limit, in_order=True, read_committed=apart is not None
         ):
             self.registration.beat(slots.running, connected)
             is_due = self.reconciliation.is_due
@@ -138,8 +136,8 @@ class TurnWriter:
                 scan = self.scans.begin()
             result = (
                 self._claims.claim(me, plan, scan)
-                if lanes_request is None
-                else self._claims.serve_lanes(me, plan, lanes_request)
+                if apart is None
+                else self.parts.apart.claim(self._claims.rows_of(plan), me, plan.capacity, apart)
             )
         result = self._claims.ended(replace(result, recorded=recorded))
         self.reconciliation.is_unsure = self._has_unheld = False

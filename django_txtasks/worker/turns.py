@@ -23,7 +23,6 @@ from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.turn import Capacity, Subscription
 from django_txtasks.signals.outage import Outage
 from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.lane_book import LaneBook, request_in
 from django_txtasks.worker.last_chances import LastChances
 from django_txtasks.worker.looks import Looks
 from django_txtasks.worker.parts import Look, Parts
@@ -52,7 +51,6 @@ class Turns:
         subscription: Subscription,
         *,
         schedule: TurnSchedule,
-        lanes: LaneBook,
         last_chances: LastChances,
         looks: Looks,
         parts: Parts,
@@ -66,8 +64,8 @@ class Turns:
         self._config, self._workload, self._slots = config, workload, slots
         self._writer, self._buffer, self._inbox = writer, writer.buffer, inbox
         self._stop, self._liveness = stop, liveness
-        self.schedule, self.lanes, self.looks = schedule, lanes, looks
-        self.last_chances, self._parts = last_chances, parts
+        self.schedule, self.looks, self.last_chances = schedule, looks, last_chances
+        self._parts, self._apart = parts, parts.apart
         self._logs_queries = connections[subscription.alias].queries_logged  # True if DEBUG is set
         self._outage = Outage(subscription.alias, lambda: f"Worker {writer.name}")
         self.is_closed = False
@@ -77,8 +75,8 @@ class Turns:
         if self.is_closed or self._stop.asked:
             return Capacity(0)
         capacity = self.last_chances.limited(self._workload.capacity())
-        if capacity.prefetch and self.lanes.next <= time.monotonic():
-            return self._workload.beside_lanes(capacity, served=self.schedule.served_lanes)
+        if capacity.prefetch and self._apart.next <= time.monotonic():
+            return self._workload.beside_apart(capacity, served=self.schedule.served_apart)
         return capacity
 
     def next_one(self, capacity: Capacity) -> float:
@@ -98,7 +96,7 @@ class Turns:
             more=bool(self._inbox.more),
             may_scan=self._workload.may_scan,
             unrecorded=bool(self._buffer.waiting),
-            lanes_at=self.lanes.next,
+            apart_at=self._apart.next,
         )
         return max(due, self._workload.gathers_until) if self.schedule.has_backlog else due
 
@@ -111,7 +109,7 @@ class Turns:
         if self._next_turn(capacity) <= now:
             self._turn(capacity)
         elif has_room and self._look(now, *self.looks.instead):
-            self.lanes.look_again()
+            self._apart.look_again()
         self._look(time.monotonic(), *self.looks.others)
         if self._logs_queries:
             reset_queries()
@@ -140,13 +138,13 @@ class Turns:
         now, hinted = time.monotonic(), list(self._inbox.ids)
         self.schedule.expect_again(self._buffer.waiting, now)
         workload = self._workload
-        plan, request = self._plan(capacity, hinted, now)
+        plan, apart = self._plan(capacity, hinted, now)
         try:
             with AROUND.whole.awaiting(self._writer.alias):
-                result = self._writer.write(plan, self._slots, self._inbox.connected, request)
+                result = self._writer.write(plan, self._slots, self._inbox.connected, apart)
         except (DatabaseError, InterfaceError, ClaimLost, DeclaredLost) as error:
-            if request is not None and (isinstance(error, TookTooLong) or is_timeout(error)):
-                self.lanes.failed(now)
+            if apart is not None and (isinstance(error, TookTooLong) or is_timeout(error)):
+                self._apart.failed(now)
             self._heal(error)
             return
         seconds = time.monotonic() - now
@@ -174,20 +172,20 @@ class Turns:
     def _plan(self, capacity: Capacity, hinted: list[uuid.UUID], now: float) -> tuple[Plan, Any]:
         if self.last_chances.are_next:
             plan = self.schedule.plan_alone(capacity, self.last_chances.ids)
-            lanes = self.last_chances.lanes if plan.serves_lanes else None
-            return plan, lanes and request_in(lanes, self.lanes)
+            groups = self.last_chances.groups if plan.is_apart else None
+            return plan, groups and self._apart.request_of(groups)
         plan = self.schedule.plan(
             capacity,
             hinted,
             now,
             more=bool(self._inbox.more),
             may_scan=self._workload.may_scan,
-            lanes_at=self.lanes.next,
+            apart_at=self._apart.next,
         )
-        if not plan.serves_lanes:
+        if not plan.is_apart:
             return plan, None
-        reserved = self.last_chances.reserved_lanes()
-        return plan, self.lanes.request(plan.capacity.width, now, reserved)
+        reserved = self.last_chances.reserved()
+        return plan, self._apart.request(plan.capacity.width, now, reserved)
 
     def _start(self, claimed: list[Attempt], now: float) -> None:
         """Hand fresh claims to slots; if the worker is stopping, release them."""

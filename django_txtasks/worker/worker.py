@@ -19,7 +19,6 @@ from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.lifecycle.workers import STUCK, End
 from django_txtasks.worker.hint_inbox import HintInbox, Listening
-from django_txtasks.worker.lane_book import LaneBook, news_of, served_by
 from django_txtasks.worker.last_chances import LastChances
 from django_txtasks.worker.leaving import let_go
 from django_txtasks.worker.looks import Looks
@@ -28,7 +27,7 @@ from django_txtasks.worker.recording.outcome_buffer import key
 from django_txtasks.worker.registration import LastWill
 from django_txtasks.worker.running.drivers import ON_LOOP, Driver, in_threads
 from django_txtasks.worker.running.limits import NEVER
-from django_txtasks.worker.running.many_claims import ManyClaims
+from django_txtasks.worker.running.portions import PORTIONS
 from django_txtasks.worker.running.runner import Runner
 from django_txtasks.worker.running.verdicts import failed
 from django_txtasks.worker.schedule import TurnSchedule
@@ -105,7 +104,7 @@ class Worker:
         )
         self._buffer, registration = self.writer.buffer, self.writer.registration
         patience = max(LEAST_END_SECONDS, config.grace.total_seconds())
-        self.schedule, self.lanes = TurnSchedule(config), LaneBook(config, subscription)
+        self.schedule = TurnSchedule(config)
         requests = CancelRequests()
         context = WorkerContext(
             config,
@@ -116,7 +115,7 @@ class Worker:
             inbox,
             requests,
         )
-        self.parts.add([*parts_of_features(context), *news_of(self.lanes)])
+        self.parts.add(parts_of_features(context))
         runner = Runner(
             subscription.alias,
             config,
@@ -132,18 +131,17 @@ class Worker:
             self.prefetch,
             recycling=self.recycling,
             max_tasks=max_tasks,
-            many=ManyClaims(() if async_tasks else subscription.names),
+            portions=PORTIONS.whole(() if async_tasks else subscription.names),
             parts=self.parts,
         )
         self.last_chances = LastChances(
-            subscription, self.workload, served_by(self.lanes), tell_of_last_chance
+            subscription, self.workload, self.parts.apart.are_served, tell_of_last_chance
         )
         self.looks = Looks(self.parts, own=(self.last_chances,))
         self.turns = Turns(
             config,
             subscription,
             schedule=self.schedule,
-            lanes=self.lanes,
             last_chances=self.last_chances,
             looks=self.looks,
             parts=self.parts,
@@ -207,7 +205,7 @@ class Worker:
         """Return True if the last looks found nothing due, and no news came since."""
         if self.last_chances.are_all or not self.last_chances.is_idle:
             return self.last_chances.is_idle
-        is_idle = self.schedule.nothing_due and self.lanes.is_idle(time.monotonic())
+        is_idle = self.schedule.nothing_due and self.parts.apart.is_idle(time.monotonic())
         return is_idle and not (self.inbox.ids or self.inbox.more or self.looks.last_are_due)
 
     def _collect(self) -> None:
@@ -218,7 +216,7 @@ class Worker:
         if released or (ended and self._until_idle):  # an ended task may have enqueued others
             self.schedule.look_again()
             if self._until_idle:
-                self.lanes.look_again()
+                self.parts.apart.look_again()
         if self.writer.registration.sees_another_will():
             self.schedule.beat_at_once()
 

@@ -10,7 +10,7 @@ from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.worker.parts import Parts
 from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
-from django_txtasks.worker.running.many_claims import ManyClaims
+from django_txtasks.worker.running.portions import Portions
 from django_txtasks.worker.running.prefetch import GatherPolicy, PrefetchPolicy
 from django_txtasks.worker.running.slot_pool import SlotPool
 from django_txtasks.worker.surroundings import Replacement
@@ -74,7 +74,7 @@ class Workload:
         buffer: takes the outcomes, to record them.
         prefetch: limits how many tasks may be claimed before a slot is free for them.
         max_tasks: maximum number of tasks to claim; None = no limit.
-        many: claims for functions of many tasks.
+        portions: divides the claims.
         parts: learn of attempts that are collected, or released before they begin.
 
     Attributes:
@@ -89,10 +89,10 @@ class Workload:
         *,
         recycling: Replacement,
         max_tasks: int | None,
-        many: ManyClaims,
+        portions: Portions,
         parts: Parts,
     ) -> None:
-        self._many, self._parts = many, parts
+        self._portions, self._parts = portions, parts
         self._slots, self._buffer, self._prefetch = slots, buffer, prefetch
         self._recycling = recycling
         self._gathering = Gathering(slots, prefetch)
@@ -118,7 +118,7 @@ class Workload:
             limit=int(min(self._left, self._recycling.room(self.count))),
             short_names=self._prefetch.short,
         )
-        return self._parts.limited(self._many.widened(capacity))
+        return self._parts.limited(self._portions.widened(capacity))
 
     @property
     def gathers_until(self) -> float:
@@ -130,15 +130,15 @@ class Workload:
         """Number of slots that will soon be free, judged by how long short tasks take."""
         return self._gathering.soon_free
 
-    def beside_lanes(self, capacity: Capacity, *, served: bool) -> Capacity:
-        """Return the capacity while tasks of lanes wait for a slot. Prefetched tasks must not fill every slot.
+    def beside_apart(self, capacity: Capacity, *, served: bool) -> Capacity:
+        """Return the capacity while rows apart wait for a slot. Prefetched tasks must not fill every slot.
 
         Args:
-            served: True if the last turn served lanes.
+            served: True if the last turn claimed rows apart.
         """
-        if self._many.are_next:
+        if self._portions.are_calls:
             return capacity  # a call takes one slot
-        most = self._prefetch.beside_lanes if served else 0
+        most = self._prefetch.beside_apart if served else 0
         return capacity._replace(prefetch=min(capacity.prefetch, most))
 
     @property
@@ -166,7 +166,7 @@ class Workload:
             good_until: time by ``time.monotonic()`` after which an attempt must not begin, because its claim is
                 too old.
         """
-        for run, is_call in self._many.runs(attempts, self._prefetch.runs):
+        for run, is_call in self._portions.of(attempts, self._prefetch.runs):
             (self._slots.start_call if is_call else self._slots.start)(run, good_until)
 
     def learn(self, result: TurnResult, capacity: Capacity, seconds: float) -> None:
@@ -178,10 +178,10 @@ class Workload:
         """
         self._gathering.turn_ended(len(result.claimed), capacity.dedicated, seconds)
         self._blocked = self._blocked or result.blocked_queue is not None
-        if result.claimed and capacity.prefetch and not self._many.are_next:
+        if result.claimed and capacity.prefetch and not self._portions.are_calls:
             self._prefetch.learn(result.claimed)
-        if result.lanes is None:
-            self._many.learn(result.claimed, self._prefetch.short)
+        if result.apart is None:
+            self._portions.learn(result.claimed, self._prefetch.short)
 
     def collect(self) -> Collected:
         """Move ended attempts from the slots to the buffer, and release attempts that wait too long for a slot."""

@@ -72,6 +72,8 @@ OF_ERRORS = Seam()
 """See ``worker.running.verdicts``."""
 AROUND: Composed[Any] = Composed("django_txtasks.worker.running.unguarded")
 """The guards around the code of tasks; see ``worker.running.unguarded``."""
+HINTS: Composed[Any] = Composed("django_txtasks.enqueueing.no_hints")
+"""The transport that tells workers of committed tasks; see ``enqueueing.no_hints``."""
 OF_TURNS = Seam()
 """See ``lifecycle.engines``."""
 OF_FRAMES = Seam()
@@ -82,7 +84,7 @@ def import_all() -> None:
     """Import the modules of all seams, so that the processes that are forked later share them."""
     for seam in (OF_CALLS, OF_CLEANER, OF_ROWS, OF_TURNS, OF_WORKER, OF_ERRORS):
         _ = seam.modules
-    _ = AROUND.whole
+    _ = AROUND.whole, HINTS.whole
 
 
 def overriding(method: Callable[..., Any], parts: Iterable[Any]) -> tuple[Callable[..., Any], ...]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 from django_txtasks.core.ground.seams import Composed
-from django_txtasks.worker.running.many_call import ManyCall
 from django_txtasks.worker.running.prefetch import PrefetchPolicy
 from django_txtasks.worker.running.runner import Runner
 from django_txtasks.worker.running.slot_pool import SlotPool
+from django_txtasks.worker.running.slot_threads import CallOf
 from django_txtasks.worker.running.slots import Slots
 from django_txtasks.worker.running.stuck import StuckTasks
 
@@ -43,6 +42,17 @@ ON_LOOP: Composed[Callable[..., Driver]] = Composed(
 """Returns the driver of a worker that runs its tasks on an event loop."""
 
 
+def no_calls(runner: Runner) -> CallOf | None:
+    """Return None: in the core, each call has one attempt."""
+    return None
+
+
+CALLS: Composed[Callable[[Runner], CallOf | None]] = Composed(
+    "django_txtasks.worker.running.drivers.no_calls"
+)
+"""Returns the calls of several attempts; None = there are no such calls."""
+
+
 def in_threads(
     threads: int, runner: Runner, *, wake: Callable[[], None], patience: float
 ) -> Driver:
@@ -58,6 +68,6 @@ def in_threads(
         wake=wake,
         patience=patience,
         took=prefetch.took,
-        call_of=partial(ManyCall, runner),
+        call_of=CALLS.whole(runner),
     )
     return Driver(slots, prefetch, StuckTasks(slots, patience))

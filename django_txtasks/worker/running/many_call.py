@@ -29,6 +29,7 @@ from django_txtasks.worker.parts import DatabaseCall
 from django_txtasks.worker.running.attempt_context import context_of_attempt
 from django_txtasks.worker.running.limits import TimeLimit
 from django_txtasks.worker.running.runner import Runner, arguments_of, make_call
+from django_txtasks.worker.running.slot_threads import CallOf
 from django_txtasks.worker.running.verdicts import buried, details_of, failed
 
 
@@ -45,6 +46,11 @@ class _Begun(NamedTuple):
 
     run: AttemptRun
     context: Context
+
+
+def calls_of(runner: Runner) -> CallOf:
+    """Return what makes a call of several attempts."""
+    return partial(ManyCall, runner)
 
 
 class ManyCall:

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
 
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.registry import Declaration
 from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.lifecycle.turn import Capacity
+from django_txtasks.worker.running.portions import Divided, Portion, Portions
 from django_txtasks.worker.running.prefetch import CLAIM_BYTES, CLAIM_TASKS
 
-Runs = Callable[[Sequence[Attempt]], Iterable[list[Attempt]]]
-"""Divides attempts into slot runs, in which one attempt follows another."""
 
-
-class Portion(NamedTuple):
-    """Attempts of a claim. ``is_call``: True = one call of their function gets them all."""
-
-    attempts: list[Attempt]
-    is_call: bool
-
-
-class ManyClaims:
+class ManyClaims(Portions):
     """Decides how many tasks of a function of many tasks a turn claims. Only the loop uses it.
 
     A turn claims ahead either short tasks, or tasks of one such function, because the statement of a claim has one
@@ -39,7 +29,7 @@ class ManyClaims:
         self._most = CLAIM_TASKS
 
     @property
-    def are_next(self) -> bool:
+    def are_calls(self) -> bool:
         """True if the next turn claims ahead for such a function."""
         return self._next is not None
 
@@ -69,8 +59,8 @@ class ManyClaims:
             size = sum([len(one.args) for one in together])
             self._most = max(1, min(CLAIM_TASKS, CLAIM_BYTES * len(together) // size))
 
-    def runs(self, claimed: Sequence[Attempt], divided: Runs) -> Iterator[Portion]:
-        """Yield the attempts of each slot run.
+    def of(self, claimed: Sequence[Attempt], divided: Divided) -> Iterator[Portion]:
+        """Yield the portions.
 
         Args:
             divided: divides the attempts that no call gets together with others.

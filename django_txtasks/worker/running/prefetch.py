@@ -12,8 +12,8 @@ SHORT_SECONDS = 0.1
 """Mean seconds below which a task may be claimed before a slot is free for it."""
 AHEAD_SECONDS = 0.15
 """Seconds of work to claim ahead: longer than a turn, and short enough that no other worker misses the tasks."""
-BESIDE_LANES_SECONDS = 0.01
-"""Seconds of prefetched work for each slot while tasks of lanes wait for a slot, too."""
+BESIDE_APART_SECONDS = 0.01
+"""Seconds of prefetched work for each slot while rows apart wait for a slot, too."""
 SLOT_RUN_SECONDS = 0.02
 """Seconds of work that one slot gets at once."""
 TINY_SECONDS = 0.005
@@ -73,9 +73,9 @@ class PrefetchPolicy:
         return max(0, min(self.most - held, self._width, CLAIM_TASKS))
 
     @property
-    def beside_lanes(self) -> int:
-        """Number of short tasks that may be claimed beyond one for each free slot while lanes wait for a slot."""
-        return int(BESIDE_LANES_SECONDS / max(self.mean, 1e-4)) * self._threads
+    def beside_apart(self) -> int:
+        """Number of short tasks that may be claimed beyond one for each free slot while rows apart wait."""
+        return int(BESIDE_APART_SECONDS / max(self.mean, 1e-4)) * self._threads
 
     def is_enough(self, held: int) -> bool:
         """Return True if it is better to claim many later than a few now."""

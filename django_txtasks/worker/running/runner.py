@@ -28,7 +28,6 @@ from django_txtasks.exceptions import (
     TimedOut,
     meant,
 )
-from django_txtasks.items import call_of_one
 from django_txtasks.lifecycle import outcomes
 from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
 from django_txtasks.lifecycle.running import CONTEXT, AttemptRun, CoreContext, running, showing
@@ -201,8 +200,7 @@ def call_of(
         call = _call_async if declaration.is_async else _call_interruptible
         stop = Stop(attempt, requests)
         return functools.partial(call, function, args, kwargs, limit, stop)
-    if declaration.many is not None:
-        function = call_of_one(function, attempt, alias=run.alias, requests=requests)
+    function = declaration.form.of_row(function, run, requests)
     return functools.partial(_call, function, args, kwargs, limit)
 
 
