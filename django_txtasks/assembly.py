@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from django_txtasks.core.ground.seams import (
     OF_CALLS,
+    OF_CHILDREN,
     OF_CLEANER,
     OF_ERRORS,
     OF_FRAMES,
@@ -32,6 +33,7 @@ class Feature:
         rows: the module whose ``PARTS`` take part in claims and arrows; empty: none.
         worker: the module whose ``parts`` take part in the work of workers; empty: none.
         errors: the module whose ``PARTS`` see the errors of attempts; empty: none.
+        children: the module that learns how child processes of a supervisor ended; empty: none.
         turns: the module that does whole turns of workers on one kind of database; empty: none.
     """
 
@@ -41,6 +43,7 @@ class Feature:
     rows: str = ""
     worker: str = ""
     errors: str = ""
+    children: str = ""
     turns: str = ""
 
 
@@ -75,7 +78,8 @@ ACCELERATORS = (
     Feature(name="rerouting", worker="django_txtasks.worker.looks.rerouting"),
 )
 """Without one of these, tasks run as well, and slower."""
-OF_PROCESSES = (Feature(name="ends", worker="django_txtasks.worker.process.ends"),)
+ENDS = "django_txtasks.worker.process.ends"
+OF_PROCESSES = (Feature(name="ends", worker=ENDS, children=ENDS),)
 GUARDS = (
     Feature(name="other_products", calls="django_txtasks.enqueueing.other_products"),
     Feature(name="task_threads", worker="django_txtasks.worker.running.task_threads"),
@@ -104,6 +108,7 @@ SEAMS = {
     "rows": OF_ROWS,
     "worker": OF_WORKER,
     "errors": OF_ERRORS,
+    "children": OF_CHILDREN,
     "turns": OF_TURNS,
 }
 """The seam of each side of a feature."""

@@ -757,6 +757,18 @@ def test_each_task_has_a_trace_of_its_own():
 
 
 @pytest.mark.once
+def test_all_attempts_of_a_call_start_before_the_first_begins(rows):
+    from test_worker_parts import Handing
+
+    runner = helpers.runner()
+    runner.parts.add([part := Handing()])
+    call = ManyCall(runner, [attempt() for _ in range(2)], NO_LIMIT)
+    call.run()
+    assert [what for _, what, *_ in part.notes][:4] == ["starting", "starting", "begin", "begin"]
+    assert [ended.arrow for ended, _ in call.collect()] == [Arrow.FINISH] * 2
+
+
+@pytest.mark.once
 def test_the_time_of_a_call_is_divided_among_its_tasks():
     """Otherwise a hundred tasks in one second would count as a hundred seconds of a thread."""
     call = ManyCall(helpers.runner(), [attempt() for _ in range(4)], NO_LIMIT)

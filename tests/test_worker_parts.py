@@ -126,6 +126,35 @@ def test_a_part_learns_of_an_error_and_its_call_writes(driver, added):
     assert len(part.threads) == 1
 
 
+class Handing(Noting):
+    """Notes the lists of claims, too."""
+
+    def handed(self, attempts):
+        for one in attempts:
+            self._note("handed", one)
+
+    def starting(self, attempts):
+        for one in attempts:
+            self._note("starting", one)
+
+
+@DRIVERS
+def test_a_part_learns_of_a_claim_before_a_slot_has_it_and_first_in_the_slot(driver, added):
+    added(part := Handing())
+    handle = enqueued(driver)
+    worked(driver, handle)
+    assert [what for what, *_ in part.of(handle)][:3] == ["handed", "starting", "begin"]
+
+
+@DRIVERS
+def test_an_attempt_whose_start_cannot_be_noted_is_not_run(driver, added):
+    added(part := Handing(breaks=["starting"]))
+    handle = enqueued(driver, fails=True)
+    row = worked(driver, handle)
+    assert row.errors[-1]["message"] == "noting breaks at starting"
+    assert "begin" not in [what for what, *_ in part.of(handle)]
+
+
 @pytest.mark.once
 def test_the_call_of_a_part_on_a_loop_is_made_in_another_thread(added):
     added(part := Noting())

@@ -87,6 +87,12 @@ class Part:
 
     # -- an attempt: in its context, by the thread that runs its function -------------------------
 
+    def starting(self, attempts: Sequence[Attempt]) -> None:
+        """Note attempts that begin now, before any code of a task; a call of several has several attempts.
+
+        An error is an error of the attempts, whose function is not called.
+        """
+
     def begin(self, run: AttemptRun) -> None:
         """Note the begin of an attempt. It may replace ``run.attempt``. It must not use the database.
 
@@ -109,6 +115,9 @@ class Part:
 
     def collected(self, ended: Sequence[tuple[Ended, float]]) -> None:
         """Note attempts that have ended, each with its seconds, before their outcomes are recorded."""
+
+    def handed(self, attempts: Sequence[Attempt]) -> None:
+        """Note claims that were committed, before a slot gets the first of them. It must not raise."""
 
     def taken_back(self, attempts: Sequence[Attempt]) -> None:
         """Note attempts that have not begun, before their claims are released."""
@@ -183,9 +192,17 @@ class Parts:
             overriding(method, self.all) for method in (Part.collected, Part.recorded)
         )
         self._limited = overriding(Part.limited, self.all)
+        self._handed, self._starting = (
+            overriding(method, self.all) for method in (Part.handed, Part.starting)
+        )
         self._taken_back = overriding(Part.taken_back, self.all)
 
     # -- an attempt -------------------------------------------------------------------------------
+
+    def starting(self, attempts: Sequence[Attempt]) -> None:
+        """See ``Part.starting``."""
+        for starting in self._starting:
+            starting(attempts)
 
     def begin(self, run: AttemptRun) -> None:
         """Let the parts begin. An error is an error of the attempt."""
@@ -216,6 +233,11 @@ class Parts:
         """See ``Part.collected``."""
         for collected in self._collected:
             collected(ended)
+
+    def handed(self, attempts: Sequence[Attempt]) -> None:
+        """See ``Part.handed``."""
+        for handed in self._handed:
+            handed(attempts)
 
     def taken_back(self, attempts: Sequence[Attempt]) -> None:
         """See ``Part.taken_back``."""

@@ -193,6 +193,7 @@ class Turns:
         if self._stop.asked:
             self._workload.release(claimed)
             return
+        self._parts.handed(claimed)
         self._workload.start(claimed, now + self._config.lease.total_seconds() / 2)
         if claimed:
             time.sleep(HAND_OVER_SECONDS)

@@ -68,6 +68,9 @@ OF_ROWS = Seam()
 """See ``lifecycle.claim_parts`` and ``lifecycle.arrow_parts``."""
 OF_WORKER = Seam()
 """See ``worker.parts``."""
+OF_CHILDREN = Seam()
+"""Each module has a function ``ended``, which gets the process id and the exit code of a child that was reaped;
+negative = a signal."""
 OF_ERRORS = Seam()
 """See ``worker.running.verdicts``."""
 AROUND: Composed[Any] = Composed("django_txtasks.worker.running.unguarded")

@@ -178,6 +178,7 @@ class LoopRunner:
         current.set(run.attempt.facts)
         running.set(run)
         one.children.own_this_context()
+        self.runner.parts.starting((run.attempt,))
         self.runner.parts.begin(run)
 
     async def _value(self, one: OnLoop, run: AttemptRun) -> Any:

@@ -20,7 +20,7 @@ MOST = 50
 """Number of ends that are remembered."""
 
 
-def note(pid: int, code: int) -> None:
+def ended(pid: int, code: int) -> None:
     """Remember the exit code of a child; negative = a signal."""
     before = [one for one in _entries() if not one.startswith(f"{pid}:")]
     os.environ[ENDS] = " ".join([*before, f"{pid}:{code}"][-MOST:])

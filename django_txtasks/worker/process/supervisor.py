@@ -16,8 +16,8 @@ from typing import TypeGuard
 from django.utils.autoreload import iter_all_python_module_files
 
 from django_txtasks import signals
+from django_txtasks.core.ground.seams import OF_CHILDREN
 from django_txtasks.wakeup import WakeUp
-from django_txtasks.worker.process import ends
 from django_txtasks.worker.process.child import Assignment, Child, Role
 from django_txtasks.worker.process.forking import can_fork
 from django_txtasks.worker.process.last_chances import LastChanceProcesses
@@ -144,7 +144,8 @@ class Supervisor:
 
     def _look_after(self, child: Child) -> None:
         if (code := child.ended()) is not None:
-            ends.note(child.pid, code)
+            for module in OF_CHILDREN.modules:
+                module.ended(child.pid, code)
         if code is not None and self.stop.asked:
             self._wake_up.wake()  # the cleaner may be the next to stop
             if _is_failure(code):

@@ -122,6 +122,7 @@ class ManyCall:
         self._clean_up(mark.error)
 
     def _call(self) -> None:
+        self._runner.parts.starting([item._attempt for item in self._items])
         AROUND.whole.before_attempt(self._runner.note_session_of)
         items = [item for item in self._items if self._begins(item)]
         if attempt_starting.receivers:

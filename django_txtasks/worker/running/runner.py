@@ -113,6 +113,7 @@ class Runner:
     def _outcome(self, run: AttemptRun, limit: TimeLimit) -> Ended:
         """Run the task function, and choose the arrow."""
         try:
+            self.parts.starting((run.attempt,))
             self.parts.begin(run)
             attempt = run.attempt
             AROUND.whole.before_attempt(self.note_session_of)
