@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django_txtasks import signals
+from django_txtasks.core.ground.seams import OF_CHILDREN
 from django_txtasks.rules.retry import backoff
 from django_txtasks.worker.process import signs
 from django_txtasks.worker.process.forking import ForkedProcess, fork
@@ -183,6 +184,7 @@ class Child:
             self._pipes.close_supervisors_ends()
         self.remains.append(Remains(self._process))
         self._process = self._pipes = None
+        _tell_end(self.pid, code)
         return code
 
     def hear(self, seconds: float) -> None:
@@ -251,3 +253,8 @@ def _in_words(code: int, why_killed: str) -> str:
         return f"signal 9 (SIGKILL: {own if why_killed else other})"
     names = {one.value: f" ({one.name})" for one in signal.Signals}
     return f"signal {-code}{names.get(-code, '')}"
+
+
+def _tell_end(pid: int, code: int) -> None:
+    for module in OF_CHILDREN.modules:
+        module.ended(pid, code)

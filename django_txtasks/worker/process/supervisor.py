@@ -16,7 +16,6 @@ from typing import TypeGuard
 from django.utils.autoreload import iter_all_python_module_files
 
 from django_txtasks import signals
-from django_txtasks.core.ground.seams import OF_CHILDREN
 from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.child import Assignment, Child, Role
 from django_txtasks.worker.process.forking import can_fork
@@ -143,9 +142,7 @@ class Supervisor:
         child.order(b"k" if now else b"s", grace)
 
     def _look_after(self, child: Child) -> None:
-        if (code := child.ended()) is not None:
-            for module in OF_CHILDREN.modules:
-                module.ended(child.pid, code)
+        code = child.ended()
         if code is not None and self.stop.asked:
             self._wake_up.wake()  # the cleaner may be the next to stop
             if _is_failure(code):
