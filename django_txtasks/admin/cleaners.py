@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import shown
+from django_txtasks.admin import fields, shown
 from django_txtasks.admin.pages import ProcessPages
 from django_txtasks.models import Cleaner
 
@@ -20,6 +20,8 @@ class CleanerAdmin(ProcessPages):
     ordering = ("-pk",)
     list_display = ("process", "health", "seen", "passed", "every", "started")
     fieldsets = ((None, {"fields": ("id", *list_display, "lease", "last_error")}),)
+    passed = fields.age(_("last whole pass"), "passed_at")
+    last_error = fields.line(_("error"), "error")
 
     @admin.display(description=_("cleaner"))
     def process(self, cleaner: Any) -> str:
@@ -38,25 +40,7 @@ class CleanerAdmin(ProcessPages):
         badge = shown.badge("silent", _("finishes no pass"))
         return format_html('{}<br><small class="quiet">{}</small>', badge, shown.line(state.error))
 
-    @admin.display(description=_("seen"))
-    def seen(self, cleaner: Any) -> str:
-        return shown.age(cleaner.seen_at, cleaner.now)
-
-    @admin.display(description=_("last whole pass"))
-    def passed(self, cleaner: Any) -> str:
-        """Show when its last whole pass ended."""
-        return shown.age(cleaner.passed_at, cleaner.now) if cleaner.passed_at else shown.EMPTY
-
     @admin.display(description=_("interval"))
     def every(self, cleaner: Any) -> str:
         """Show the interval between passes."""
         return str(_("once")) if cleaner.interval is None else shown.in_seconds(cleaner.interval)
-
-    @admin.display(description=_("started"))
-    def started(self, cleaner: Any) -> str:
-        return shown.age(cleaner.started_at, cleaner.now)
-
-    @admin.display(description=_("error"))
-    def last_error(self, cleaner: Any) -> str:
-        """Show the error since its last whole pass."""
-        return shown.line(cleaner.error) if cleaner.error else shown.EMPTY

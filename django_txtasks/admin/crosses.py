@@ -28,8 +28,7 @@ def has_will(worker: Any) -> bool | None:
 
 def no_hints() -> str:
     """Return the meaning of a cross under *listening*."""
-    config = get_config()
-    if config.has_database_hints:
+    if get_config().has_database_hints:
         text = _(
             "no hint of the database reaches the worker, so a new task waits up to %(poll)s until the worker "
             "looks. A new worker needs some seconds to connect. If the cross stays, the log of the worker has the "
@@ -41,30 +40,34 @@ def no_hints() -> str:
             "worker looks. A new worker needs some seconds to connect. If the cross stays, start RabbitMQ, or "
             "restore the way to it; the log of the worker has the reason."
         )
-    return text % {"broker": config.broker_address, "poll": span(config.poll_interval)}
+    return _filled(text)
 
 
 def no_will() -> str:
     """Return the meaning of a cross under *last will*."""
-    config = get_config()
     text = _(
         "RabbitMQ (%(broker)s) holds no last will of the worker, so a crash is noticed only %(lease)s later. "
         "A new worker needs some seconds to leave its will. If the cross stays, start RabbitMQ, or restore "
         "the way to it; the log of the worker has the reason."
     )
-    return text % {"broker": config.broker_address, "lease": span(config.lease)}
+    return _filled(text)
 
 
 def _no_broker() -> str:
-    config = get_config()
     text = _(
         "A cross under “listening” or “last will”: the worker has no connection to RabbitMQ (%(broker)s). A new "
         "task then waits up to %(poll)s until the worker looks, and a crash of the worker is noticed only "
         "%(lease)s later. A new worker needs some seconds to connect. If the cross stays, start RabbitMQ, or "
         "restore the way to it; the log of the worker has the reason."
     )
-    broker, poll, lease = config.broker_address, span(config.poll_interval), span(config.lease)
-    return text % {"broker": broker, "poll": poll, "lease": lease}
+    return _filled(text)
+
+
+def _filled(text: str) -> str:
+    """Return a text with the broker and the times of the settings."""
+    config = get_config()
+    poll, lease = span(config.poll_interval), span(config.lease)
+    return text % {"broker": config.broker_address, "poll": poll, "lease": lease}
 
 
 def icon(value: bool | None, meaning: str) -> str:

@@ -13,7 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import causes, crosses, filters, numbers, shown, slots
+from django_txtasks.admin import causes, crosses, fields, filters, numbers, shown, slots
 from django_txtasks.admin.actions import ACTS, TaskActions, may
 from django_txtasks.admin.again import EnqueueAgain
 from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder
@@ -56,6 +56,11 @@ class TaskAdmin(TaskActions, StopOnPage, StackOnPage, EnqueueAgain, TaskPages):
         (_("Times"), {"fields": ("enqueued_moment", "due_moment", "expiry", "started_moment", "notified")}),
         (_("People"), {"fields": ("history",)}),
     )  # fmt: skip
+    expiry = fields.moment(_("expires"), "expires_at")
+    cancel_asked = fields.moment(_("asked to stop"), "cancel_asked_at")
+    unique = fields.line(_("unique key"), "unique_text")
+    in_lane = fields.line(_("lane"), "lane")
+    notified = fields.moment(_("last re-notified"), "notified_at")
 
     def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
         return causes.order_of_list(chosen)
@@ -109,29 +114,9 @@ class TaskAdmin(TaskActions, StopOnPage, StackOnPage, EnqueueAgain, TaskPages):
     def time_limit(self, task: Any) -> str:
         return shown.EMPTY if task.timeout is None else shown.in_seconds(task.timeout)
 
-    @admin.display(description=_("expires"))
-    def expiry(self, task: Any) -> str:
-        return shown.moment(task.expires_at, task.now)
-
-    @admin.display(description=_("asked to stop"))
-    def cancel_asked(self, task: Any) -> str:
-        return shown.moment(task.cancel_asked_at, task.now)
-
-    @admin.display(description=_("unique key"))
-    def unique(self, task: Any) -> str:
-        return shown.EMPTY if task.unique_text is None else shown.line(task.unique_text)
-
-    @admin.display(description=_("lane"))
-    def in_lane(self, task: Any) -> str:
-        return shown.line(task.lane) if task.lane else shown.EMPTY
-
     @admin.display(description=_("hooks"))
     def hook_names(self, task: Any) -> str:
         return shown.hooks(task.texts.get("hooks"))
-
-    @admin.display(description=_("last re-notified"))
-    def notified(self, task: Any) -> str:
-        return shown.moment(task.notified_at, task.now)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -223,6 +208,8 @@ class FinishedTaskAdmin(EnqueueAgain, TaskPages):
         (_("Times"), {"fields": ("enqueued_moment", "due_moment", "started_moment", "finished_moment")}),
         (_("People"), {"fields": ("history",)}),
     )  # fmt: skip
+    finished = fields.age(_("finished"), "finished_at")
+    finished_moment = fields.moment(_("finished"), "finished_at")
 
     def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
         return LAST_FINISHED
@@ -234,14 +221,6 @@ class FinishedTaskAdmin(EnqueueAgain, TaskPages):
     @admin.display(description=_("attempts"))
     def attempt_number(self, task: Any) -> int:
         return int(task.attempt)
-
-    @admin.display(description=_("finished"))
-    def finished(self, task: Any) -> str:
-        return shown.age(task.finished_at, task.now)
-
-    @admin.display(description=_("finished"))
-    def finished_moment(self, task: Any) -> str:
-        return shown.moment(task.finished_at, task.now)
 
     @admin.display(description=_("took"))
     def took(self, task: Any) -> str:
@@ -316,14 +295,6 @@ class WorkerAdmin(ProcessPages):
         if worker.is_silent(worker.now):
             return shown.badge("silent", _("silent"))
         return shown.badge("alive", _("alive"))
-
-    @admin.display(description=_("seen"))
-    def seen(self, worker: Any) -> str:
-        return shown.age(worker.seen_at, worker.now)
-
-    @admin.display(description=_("started"))
-    def started(self, worker: Any) -> str:
-        return shown.age(worker.started_at, worker.now)
 
     @admin.display(description=_("release"))
     def code(self, worker: Any) -> str:

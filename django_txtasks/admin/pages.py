@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -19,7 +20,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import links, shown
+from django_txtasks.admin import fields, links, shown
 from django_txtasks.admin.attempts import attempts_of
 from django_txtasks.admin.bounded import NEWEST, BoundedList, ReadOrder
 from django_txtasks.admin.columns import MAX_LISTED_JSON_CHARACTERS, LastError, json_text
@@ -58,6 +59,11 @@ class Pages(ModelAdmin):
         """Allow only the page's own filters: ``?kwargs__password__startswith=a`` would reveal redacted values."""
         return any(_asks(lookup, chosen) for chosen in self.list_filter)
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return rows with the database's clock."""
+        rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
+        return rows
+
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -86,6 +92,29 @@ class Pages(ModelAdmin):
         return True
 
 
+class PagesWithStatus(Pages):
+    """Pages of rows with a status, which one query reads for all rows of a list."""
+
+    def read_status(self, alias: str, rows: Sequence[Any]) -> Sequence[Any]:
+        """Return the status of each row, in the order of the rows."""
+        raise NotImplementedError
+
+    def status_of(self, row: Any) -> Any:
+        """Return the status of a row; it is read once."""
+        if not hasattr(row, "status_of_page"):
+            (row.status_of_page,) = self.read_status(row._state.db or "default", [row])
+        return row.status_of_page
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Read the status of all rows of a list."""
+        found: Any = super().get_changelist_instance(request)
+        rows = list(found.result_list)
+        for row, status in zip(rows, self.read_status(found.queryset.db, rows), strict=True):
+            row.status_of_page = status
+        found.result_list = rows
+        return found
+
+
 class ReadOnly(Pages):
     """Pages that only show rows, and read them in the order of an index."""
 
@@ -110,10 +139,8 @@ class ReadOnly(Pages):
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return rows with the database's clock, but without their JSON columns, which may be large."""
-        rows = super().get_queryset(request).defer(*self.json_columns)
-        clocked: QuerySet[Any] = rows.annotate(now=DatabaseNow())
-        return clocked
+        """Leave the JSON columns out, which may be large."""
+        return super().get_queryset(request).defer(*self.json_columns)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[BoundedList]:
         """Return the class of the list, or of the part of it that the request names."""
@@ -151,6 +178,8 @@ class ProcessPages(ReadOnly):
     """Base class of the pages of workers and cleaners."""
 
     search_help_text = _("Search by full id, process id, or a part of the host's name")
+    seen = fields.age(_("seen"), "seen_at")
+    started = fields.age(_("started"), "started_at")
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -166,6 +195,11 @@ class ProcessPages(ReadOnly):
 
 class OneTask(ReadOnly):
     """The page of one task: fields that are not empty, its times, and links to the tasks beside it in the list."""
+
+    enqueued = fields.age(_("enqueued"), "enqueued_at")
+    enqueued_moment = fields.moment(_("enqueued"), "enqueued_at")
+    due_moment = fields.moment(_("due"), "run_after")
+    started_moment = fields.moment(_("started"), "started_at")
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Leave empty fields out."""
@@ -195,22 +229,6 @@ class OneTask(ReadOnly):
         context = {**context, **urls}
         return super().render_change_form(request, context, *args, **kwargs)
 
-    @admin.display(description=_("enqueued"))
-    def enqueued(self, task: Any) -> str:
-        return shown.age(task.enqueued_at, task.now)
-
-    @admin.display(description=_("enqueued"))
-    def enqueued_moment(self, task: Any) -> str:
-        return shown.moment(task.enqueued_at, task.now)
-
-    @admin.display(description=_("due"))
-    def due_moment(self, task: Any) -> str:
-        return shown.moment(task.run_after, task.now)
-
-    @admin.display(description=_("started"))
-    def started_moment(self, task: Any) -> str:
-        return shown.moment(task.started_at, task.now)
-
 
 class TaskPages(SubjectsOnPage, OneTask):
     """Base class of the pages of live and finished tasks."""
@@ -219,6 +237,7 @@ class TaskPages(SubjectsOnPage, OneTask):
     search_help_text = _(
         "Search by full task id, or by a part of the name, the arguments or the last error"
     )
+    queue = fields.line(_("queue"), "queue_name")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Add the worker's host, the last error and the beginning of the arguments for the list."""
@@ -266,10 +285,6 @@ class TaskPages(SubjectsOnPage, OneTask):
             note = _("no task with this name is declared in this code")
         context = {"task": task, "note": note, "shown_id": shown_id}
         return render_to_string("admin/txtasks/name.html", context)
-
-    @admin.display(description=_("queue"))
-    def queue(self, task: Any) -> str:
-        return shown.line(task.queue_name)
 
     @admin.display(description=_("worker"))
     def worker_link(self, task: Any) -> str:
@@ -326,13 +341,7 @@ class TaskPages(SubjectsOnPage, OneTask):
     def merged(self, task: Any) -> str:
         """Show the newest tasks that were merged into this one, with links."""
         ids = self.merged_ids(task)
-        links = format_html_join(
-            "",
-            "<div>{}</div>",
-            ((self.task_link(task._state.db, one),) for one in ids[:MAX_MERGED]),
-        )
-        more = _("and others") if len(ids) > MAX_MERGED else ""
-        return format_html("{}{}", links, more) or shown.EMPTY
+        return shown.first_of(ids, MAX_MERGED, partial(self.task_link, task._state.db))
 
     def task_link(self, alias: str, task_id: uuid.UUID | None) -> str:
         """Return a link to the page of a live or finished task; only its id if it has no row."""
