@@ -5,9 +5,9 @@ state.
 
 * ``overview``: the page *At a glance*, whose parts ``glance`` puts into words and links
 * ``lists``, ``cleaners``, ``queues``, ``lanes``, ``schedules``, ``batches``: one module for each model
-* ``pages``: base classes of the pages
+* ``base``, ``pages``, ``one_task``: base classes of the pages, and the page of one task
 * ``actions``: revive, discard, hold, resume, cancel, run now
-* ``filters``, ``columns``: filters of the lists, and JSON columns
+* ``filters``, ``columns``, ``fields``: filters of the lists, JSON columns, and columns of one attribute
 * ``subjects``: business objects on the pages of tasks, and tasks on the pages of business objects
 * ``shown``: formatting of foreign values; ``links``: addresses of pages
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -16,27 +16,19 @@ from django.core.exceptions import BadRequest, ValidationError
 from django.db.models import Model, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
-from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import fields, links, shown
 from django_txtasks.admin.attempts import attempts_of
+from django_txtasks.admin.base import ModelAdmin
 from django_txtasks.admin.bounded import NEWEST, BoundedList, ReadOrder
 from django_txtasks.admin.columns import MAX_LISTED_JSON_CHARACTERS, LastError, json_text
-from django_txtasks.admin.leaving_out import without_empty
-from django_txtasks.admin.neighbours import neighbours
+from django_txtasks.admin.one_task import OneTask
 from django_txtasks.admin.searching import search
 from django_txtasks.admin.subjects.about import MAX_MERGED, SubjectsOnPage
-from django_txtasks.database import side_tables
 from django_txtasks.declarations import registry
 from django_txtasks.models import Batch, DatabaseNow, FinishedTask, Step, Task, Worker
-
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Any]
-else:
-    ModelAdmin = admin.ModelAdmin
-
 
 MAX_DIGITS = 10
 """Digits of the longest process id. Python refuses to parse a number of more than 4,300 digits."""
@@ -193,44 +185,7 @@ class ProcessPages(ReadOnly):
         return queryset.filter(wanted), False
 
 
-class OneTask(ReadOnly):
-    """The page of one task: fields that are not empty, its times, and links to the tasks beside it in the list."""
-
-    enqueued = fields.age(_("enqueued"), "enqueued_at")
-    enqueued_moment = fields.moment(_("enqueued"), "enqueued_at")
-    due_moment = fields.moment(_("due"), "run_after")
-    started_moment = fields.moment(_("started"), "started_at")
-
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Leave empty fields out."""
-        fieldsets: Any = super().get_fieldsets(request, obj)
-        if obj is None:
-            return fieldsets
-        if not hasattr(obj, "fieldsets"):  # Django asks several times
-            obj.fieldsets = without_empty(self, obj, fieldsets)
-        return obj.fieldsets
-
-    def _page_of(self, task_id: Any) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
-        return reverse(name, args=[task_id], current_app=self.admin_site.name) if task_id else ""
-
-    def render_change_form(
-        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> HttpResponse:
-        """Add links to the tasks before and after this one, and to its rows in other apps."""
-        task = context["original"]
-        before, after = neighbours(self, request, task)
-        urls: dict[str, Any] = {"before": self._page_of(before), "after": self._page_of(after)}
-        urls["beside"] = [
-            (one.label, f"{url}?task={task.pk}")
-            for one in side_tables.shown_beside(task._state.db, task.pk)
-            if (url := links.url(self.admin_site.name, one.page))
-        ]
-        context = {**context, **urls}
-        return super().render_change_form(request, context, *args, **kwargs)
-
-
-class TaskPages(SubjectsOnPage, OneTask):
+class TaskPages(SubjectsOnPage, OneTask, ReadOnly):
     """Base class of the pages of live and finished tasks."""
 
     json_columns: tuple[str, ...] = ("args", "kwargs", "errors", "late_finishes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
@@ -13,13 +13,9 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import links, shown
+from django_txtasks.admin.base import ModelAdmin
 from django_txtasks.links.subjects import model_named
 from django_txtasks.models import FinishedTask, Link
-
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Any]
-else:
-    ModelAdmin = admin.ModelAdmin
 
 MOST_OBJECTS = 20
 MAX_MERGED = 20
