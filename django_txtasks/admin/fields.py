@@ -28,6 +28,11 @@ def moment(title: Any, name: str) -> Field:
     return _field(title, lambda row: shown.moment(getattr(row, name), row.now))
 
 
+def text(title: Any, column: str, show: Callable[[str | None], str]) -> Field:
+    """Show a JSON column, which the page of a row has as text, by this function."""
+    return _field(title, lambda row: show(row.texts.get(column)))
+
+
 def _field(title: Any, show: Callable[[Any], str]) -> Field:
     @admin.display(description=title)
     def field(pages: Any, row: Any) -> str:

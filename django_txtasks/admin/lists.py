@@ -61,6 +61,7 @@ class TaskAdmin(TaskActions, StopOnPage, StackOnPage, EnqueueAgain, TaskPages):
     unique = fields.line(_("unique key"), "unique_text")
     in_lane = fields.line(_("lane"), "lane")
     notified = fields.moment(_("last re-notified"), "notified_at")
+    hook_names = fields.text(_("hooks"), "hooks", shown.hooks)
 
     def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
         return causes.order_of_list(chosen)
@@ -113,10 +114,6 @@ class TaskAdmin(TaskActions, StopOnPage, StackOnPage, EnqueueAgain, TaskPages):
     @admin.display(description=_("time limit"))
     def time_limit(self, task: Any) -> str:
         return shown.EMPTY if task.timeout is None else shown.in_seconds(task.timeout)
-
-    @admin.display(description=_("hooks"))
-    def hook_names(self, task: Any) -> str:
-        return shown.hooks(task.texts.get("hooks"))
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -210,6 +207,7 @@ class FinishedTaskAdmin(EnqueueAgain, TaskPages):
     )  # fmt: skip
     finished = fields.age(_("finished"), "finished_at")
     finished_moment = fields.moment(_("finished"), "finished_at")
+    result_value = fields.text(_("result"), "result", shown.json_block)
 
     def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
         return LAST_FINISHED
@@ -232,10 +230,6 @@ class FinishedTaskAdmin(EnqueueAgain, TaskPages):
     def merged_into_link(self, task: Any) -> str:
         """Show the task that ran instead, live or finished."""
         return self.task_link(task._state.db, task.merged_into)
-
-    @admin.display(description=_("result"))
-    def result_value(self, task: Any) -> str:
-        return shown.json_block(task.texts.get("result"))
 
 
 @admin.register(Worker)

@@ -193,6 +193,8 @@ class TaskPages(SubjectsOnPage, OneTask, ReadOnly):
         "Search by full task id, or by a part of the name, the arguments or the last error"
     )
     queue = fields.line(_("queue"), "queue_name")
+    keywords = fields.text(_("keyword arguments"), "kwargs", shown.json_block)
+    late = fields.text(_("late finishes"), "late_finishes", shown.late_finishes)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Add the worker's host, the last error and the beginning of the arguments for the list."""
@@ -264,10 +266,6 @@ class TaskPages(SubjectsOnPage, OneTask, ReadOnly):
     def arguments(self, task: Any) -> str:
         return shown.arguments(task.texts.get("args"), task.task_name)
 
-    @admin.display(description=_("keyword arguments"))
-    def keywords(self, task: Any) -> str:
-        return shown.json_block(task.texts.get("kwargs"))
-
     @admin.display(description=_("errors"))
     def error_list(self, task: Any) -> str:
         return shown.errors(task.texts.get("errors"), self._steps_of(task))
@@ -287,10 +285,6 @@ class TaskPages(SubjectsOnPage, OneTask, ReadOnly):
             rows = Step.objects.using(task._state.db).filter(task_id=task.pk).defer("value")
             task.steps_done = list(rows.order_by("-attempt", "-done_at")[:MAX_STEPS])[::-1]
         return task.steps_done  # type: ignore[no-any-return]
-
-    @admin.display(description=_("late finishes"))
-    def late(self, task: Any) -> str:
-        return shown.late_finishes(task.texts.get("late_finishes"))
 
     @admin.display(description=_("merged into it"))
     def merged(self, task: Any) -> str:

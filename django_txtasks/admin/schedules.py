@@ -64,10 +64,8 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        row, choices = (
-            self.instance,
-            {"task_name": registry.names(), "queue_name": get_config().queues},
-        )
+        row = self.instance
+        choices = {"task_name": registry.names(), "queue_name": get_config().queues}
         if row._state.adding:
             self.initial = {
                 "args": [],
@@ -316,8 +314,10 @@ class ScheduleAdmin(ScheduleColumns, ScheduleActions):
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Delete the schedule, and cancel its task that was written ahead."""
-        alias = router.db_for_write(Schedule)
-        _disable(alias, obj.pk, by=request.user.get_username())
+        from django_txtasks.schedules.changes import disable
+
+        alias, by = router.db_for_write(Schedule), request.user.get_username()
+        disable(alias, obj.pk, keep=get_config().keeps("cancelled"), by=by)
         Schedule.objects.using(alias).filter(pk=obj.pk).delete()
 
 
@@ -329,9 +329,3 @@ def _not_done(site: str, row: Any, status: ScheduleStatus) -> str:
         return text
     link = links.to(links.url(site, "batch_change", left.batch), left.batch)
     return format_html("{}: {} {} {}", text, _now("its batch"), link, left.text)
-
-
-def _disable(alias: str, name: str, *, by: str) -> None:
-    from django_txtasks.schedules.changes import disable
-
-    disable(alias, name, keep=get_config().keeps("cancelled"), by=by)
