@@ -4,7 +4,7 @@ Nothing here writes a task. Each action calls ``lifecycle.operators``, which loc
 state.
 
 * ``overview``: the page *At a glance*, whose parts ``glance`` puts into words and links
-* ``lists``, ``cleaners``, ``queues``, ``lanes``, ``schedules``, ``batches``: one module for each model
+* ``lists``, ``processes``, ``queues``, ``lanes``, ``schedules``, ``batches``: the models
 * ``base``, ``pages``, ``one_task``: base classes of the pages, and the page of one task
 * ``actions``: revive, discard, hold, resume, cancel, run now
 * ``filters``, ``columns``, ``fields``: filters of the lists, JSON columns, and columns of one attribute
@@ -12,6 +12,6 @@ state.
 * ``shown``: formatting of foreign values; ``links``: addresses of pages
 """
 
-from django_txtasks.admin import batches, cleaners, lanes, lists, overview, queues, schedules
+from django_txtasks.admin import batches, lanes, lists, overview, processes, queues, schedules
 
-__all__ = ["batches", "cleaners", "lanes", "lists", "overview", "queues", "schedules"]
+__all__ = ["batches", "lanes", "lists", "overview", "processes", "queues", "schedules"]

@@ -1,4 +1,4 @@
-"""The admin pages of live tasks, finished tasks and workers."""
+"""The admin pages of live tasks and finished tasks."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import causes, crosses, fields, filters, numbers, shown, slots
+from django_txtasks.admin import causes, fields, filters, numbers, shown
 from django_txtasks.admin.actions import ACTS, TaskActions, may
 from django_txtasks.admin.again import EnqueueAgain
 from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder
-from django_txtasks.admin.columns import json_text
-from django_txtasks.admin.pages import ProcessPages, TaskPages
+from django_txtasks.admin.pages import TaskPages
 from django_txtasks.admin.stacks import StackOnPage, StopOnPage, on_page
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import names
-from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
+from django_txtasks.models import FinishedTask, Outcome, Status, Task
 from django_txtasks.progress.rows import progress_of
 from django_txtasks.wording import span
 
@@ -230,91 +228,3 @@ class FinishedTaskAdmin(EnqueueAgain, TaskPages):
     def merged_into_link(self, task: Any) -> str:
         """Show the task that ran instead, live or finished."""
         return self.task_link(task._state.db, task.merged_into)
-
-
-@admin.register(Worker)
-class WorkerAdmin(ProcessPages):
-    """Worker processes, by their heartbeats."""
-
-    json_columns = ("queues", "sessions", "progress")
-    ordering = ("-pk",)
-    list_display = (
-        "process", "health", "seen", "queue_names", "load", "hints", "last_will", "started", "code",
-    )  # fmt: skip
-    fieldsets = (
-        (None, {"fields": (
-            "id", "process", "health", "seen", "queue_names", "load", "hints_in_words", "will_in_words", "started",
-            "code", "lease", "beat",
-        )}),
-    )  # fmt: skip
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Say above the list what its crosses mean."""
-        notes = [*crosses.notes(self.get_queryset(request).db)]
-        return super().changelist_view(request, {**(extra_context or {}), "notes": notes})
-
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Add the running tasks for a user who may view tasks."""
-        fieldsets = super().get_fieldsets(request, obj)
-        if obj is None or not request.user.has_perm("txtasks.view_task"):
-            return fieldsets
-        return [*fieldsets, (_("Slots"), {"fields": ("slots",)})]
-
-    @admin.display(description=_("running now"))
-    def slots(self, worker: Any) -> str:
-        """Show the task of each slot: since when it runs, and its arguments."""
-        return slots.text(self.admin_site.name, worker)
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add the queues as text; they are few and short."""
-        rows: QuerySet[Any] = super().get_queryset(request)
-        rows = rows.annotate(queues_text=json_text("queues"))
-        return rows
-
-    @admin.display(description=_("worker"))
-    def process(self, worker: Any) -> str:
-        return shown.line(str(worker))
-
-    @admin.display(description=_("health"))
-    def health(self, worker: Any) -> str:
-        """Show the worker's state: alive, suspected, silent for longer than its lease, or declared lost."""
-        if worker.lost:
-            return shown.badge("lost", _("lost"))
-        if worker.suspected_at is not None:
-            badge = shown.badge("suspected", _("suspected"))
-            since = shown.age(worker.suspected_at, worker.now)
-            return format_html('{}<br><small class="quiet">{}</small>', badge, since)
-        if worker.is_silent(worker.now):
-            return shown.badge("silent", _("silent"))
-        return shown.badge("alive", _("alive"))
-
-    @admin.display(description=_("release"))
-    def code(self, worker: Any) -> str:
-        return shown.line(worker.release)
-
-    @admin.display(description=_("queues"))
-    def queue_names(self, worker: Any) -> str:
-        return shown.names(worker.queues_text)
-
-    @admin.display(description=_("running"))
-    def load(self, worker: Any) -> str:
-        """Show running tasks and slots. Empty for a lost worker, because its tasks are no longer its own."""
-        return shown.EMPTY if worker.lost else f"{worker.running} / {worker.threads}"
-
-    @admin.display(description=_("listening"))
-    def hints(self, worker: Any) -> str:
-        return crosses.icon(crosses.listening(worker), crosses.no_hints())
-
-    @admin.display(description=_("listening"))
-    def hints_in_words(self, worker: Any) -> str:
-        return crosses.in_words(crosses.listening(worker), crosses.no_hints())
-
-    @admin.display(description=_("last will"))
-    def last_will(self, worker: Any) -> str:
-        return crosses.icon(crosses.has_will(worker), crosses.no_will())
-
-    @admin.display(description=_("last will"))
-    def will_in_words(self, worker: Any) -> str:
-        return crosses.in_words(crosses.has_will(worker), crosses.no_will())

@@ -30,8 +30,6 @@ from django_txtasks.admin.subjects.about import MAX_MERGED, SubjectsOnPage
 from django_txtasks.declarations import registry
 from django_txtasks.models import Batch, DatabaseNow, FinishedTask, Step, Task, Worker
 
-MAX_DIGITS = 10
-"""Digits of the longest process id. Python refuses to parse a number of more than 4,300 digits."""
 SHORT_ID = 8
 """Characters of an id in lists."""
 MAX_STEPS = 100
@@ -164,25 +162,6 @@ class ReadOnly(Pages):
         if found is not None and self.json_columns:
             found.texts = _texts(found, self.json_columns)
         return found
-
-
-class ProcessPages(ReadOnly):
-    """Base class of the pages of workers and cleaners."""
-
-    search_help_text = _("Search by full id, process id, or a part of the host's name")
-    seen = fields.age(_("seen"), "seen_at")
-    started = fields.age(_("started"), "started_at")
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        """Find the row with this id, or processes by host name or process id."""
-        if self.is_id(search_term) or not (text := search_term.replace("\0", "").strip()):
-            return super().get_search_results(request, queryset, search_term)
-        wanted = Q(host__icontains=text)
-        if text.isdecimal() and len(text) <= MAX_DIGITS:
-            wanted |= Q(pid=int(text))
-        return queryset.filter(wanted), False
 
 
 class TaskPages(SubjectsOnPage, OneTask, ReadOnly):
