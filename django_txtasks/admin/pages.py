@@ -20,7 +20,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import fields, links, shown
-from django_txtasks.admin.attempts import attempts_of
+from django_txtasks.admin.attempts import timeline
 from django_txtasks.admin.base import ModelAdmin
 from django_txtasks.admin.bounded import NEWEST, BoundedList, ReadOrder
 from django_txtasks.admin.columns import MAX_LISTED_JSON_CHARACTERS, LastError, json_text
@@ -235,7 +235,7 @@ class TaskPages(SubjectsOnPage, OneTask, ReadOnly):
     @admin.display(description=_("attempts, by worker"))
     def timeline(self, task: Any) -> str:
         """Show each known attempt: where it ran, when it ended, and its outcome."""
-        return shown.timeline(attempts_of(task, task.texts.get("errors")))
+        return timeline(task, task.texts.get("errors"))
 
     @admin.display(description=_("last error"))
     def last_error(self, task: Any) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 from django.template.loader import render_to_string
 from django.utils.formats import date_format, number_format
@@ -20,22 +20,6 @@ from django_txtasks.models import Step, label_of
 from django_txtasks.progress import Progress
 from django_txtasks.rules.payload import clean_text
 from django_txtasks.wording import seconds, span
-
-
-class ShownAttempt(NamedTuple):
-    """An attempt of a task, as text.
-
-    Attributes:
-        where: host and process of its worker, or the worker's id.
-        when: time of its end; if it is running, of its begin.
-        how: its outcome.
-    """
-
-    number: str
-    where: str
-    when: str
-    how: str
-
 
 P = ParamSpec("P")
 EMPTY = "–"  # noqa: RUF001 -- a dash, visible as an empty cell of a table
@@ -171,19 +155,11 @@ def errors(entries: Any, steps: Sequence[Step] = ()) -> str:
 def late_finishes(entries: Any) -> str:
     """Return a line for each attempt that finished after its worker was declared lost."""
     entries = entries if isinstance(entries, list) else [entries]
-    return _lines(
+    return lines(
         _("attempt %(attempt)s, abandoned at %(abandoned_at)s, yet finished at %(finished_at)s")
         % {key: line(entry.get(key)) or EMPTY for key in ("attempt", "abandoned_at", "finished_at")}
         for entry in entries[-MAX_ERRORS:]
         if isinstance(entry, dict)
-    )
-
-
-def timeline(attempts: Iterable[ShownAttempt]) -> str:
-    """Return a line for each attempt."""
-    return _lines(
-        " · ".join(line(part) for part in (attempt(one.number), *one[1:]) if part)
-        for one in attempts
     )
 
 
@@ -221,7 +197,7 @@ def hooks(value: Any) -> str:
     """Return a line for each hook: the option of ``@task``, and the task that it enqueues."""
     if not isinstance(value, dict):
         return EMPTY
-    return _lines(
+    return lines(
         f"{line(option)}: {line(hook.get('task_name') if isinstance(hook, dict) else hook)}"
         for option, hook in list(value.items())[:MAX_ERRORS]
     )
@@ -254,7 +230,8 @@ def first_of(found: Sequence[Any], most: int, line_of: Callable[[Any], str]) -> 
     return format_html("{}{}", entries, more) or EMPTY
 
 
-def _lines(texts: Iterable[str]) -> str:
+def lines(texts: Iterable[str]) -> str:
+    """Return each text as a line of its own."""
     return format_html_join("", "<div>{}</div>", ((text,) for text in texts)) or EMPTY
 
 
