@@ -15,7 +15,7 @@ from django.utils import timezone
 from probe import tasks
 
 from django_txtasks import enqueue_task
-from django_txtasks.admin import again, neighbours
+from django_txtasks.admin import again, one_task
 from django_txtasks.declarations import redaction
 from django_txtasks.models import FinishedTask, Outcome, Task, Worker
 
@@ -83,7 +83,7 @@ def test_a_list_that_does_not_have_the_task_has_no_neighbours(filters, client, p
 
 
 def test_few_rows_of_the_list_are_searched(client, person, monkeypatch):
-    monkeypatch.setattr(neighbours, "MAX_ROWS", 2)
+    monkeypatch.setattr(one_task, "MAX_ROWS", 2)
     person("view_task")
     now = timezone.now()
     ids = [make(run_after=now - timedelta(hours=hours)) for hours in range(4)]

@@ -21,9 +21,10 @@ from django_txtasks import batch, enqueue_many
 from django_txtasks.cleaner.cleaner import Cleaner as CleanerLoop
 from django_txtasks.conf import get_config
 from django_txtasks.inspection import forgotten
-from django_txtasks.inspection.audit import _answer, _reading, _view, audit
+from django_txtasks.inspection.audit import _answer, _view, audit
 from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
 from django_txtasks.inspection.questions import QUESTIONS
+from django_txtasks.inspection.reading import reading
 from django_txtasks.lifecycle import operators, pausing
 from django_txtasks.lifecycle.turn import LOOP_MARK
 from django_txtasks.models import (
@@ -537,7 +538,7 @@ def test_an_audit_waits_for_no_lock_and_only_reads():
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL is told to refuse")
 def test_an_audit_on_postgresql_could_not_write():
-    with pytest.raises(InternalError, match="read-only"), _reading("default"):
+    with pytest.raises(InternalError, match="read-only"), reading("default", 10):
         helpers.execute("DELETE FROM txtasks_task")
 
 

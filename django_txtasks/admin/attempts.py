@@ -1,18 +1,20 @@
-"""The attempts of a task, from its row, and the hosts of their workers."""
+"""The attempts of a task as lines, from its row and the hosts of their workers."""
 
 from __future__ import annotations
 
 import uuid
 from typing import Any
 
+from django_txtasks.admin import shown
 from django_txtasks.admin.columns import parse
-from django_txtasks.admin.shown import MAX_ERRORS, ShownAttempt, clock
-from django_txtasks.admin.shown import state as shown_state
+from django_txtasks.admin.shown import MAX_ERRORS
 from django_txtasks.models import EndedWorker, Worker
 
 
-def attempts_of(task: Any, errors: str | None) -> list[ShownAttempt]:
-    """Return the attempts that left an error, and the last attempt, newest first.
+def timeline(task: Any, errors: str | None) -> str:
+    """Return a line for each attempt that left an error, and for the last attempt, the newest first.
+
+    A line has the attempt's number, its worker, the time of its end, or of its begin if it runs, and its outcome.
 
     Args:
         errors: the row's JSON, as text.
@@ -20,21 +22,24 @@ def attempts_of(task: Any, errors: str | None) -> list[ShownAttempt]:
     entries = [one for one in _entries(errors) if isinstance(one, dict)]
     names = _names(task._state.db, {_id(one.get("worker")) for one in entries} | {task.worker})
     found = [
-        ShownAttempt(
-            number=str(one.get("attempt", "")),
-            where=names.get(_id(one.get("worker")), str(one.get("worker") or "")),
-            when=str(one.get("at") or ""),
-            how=str(one.get("type") or ""),
+        (
+            str(one.get("attempt", "")),
+            names.get(_id(one.get("worker")), str(one.get("worker") or "")),
+            str(one.get("at") or ""),
+            str(one.get("type") or ""),
         )
         for one in reversed(entries[-MAX_ERRORS:])
     ]
-    if task.attempt and not any(one.number == str(task.attempt) for one in found):
+    if task.attempt and not any(number == str(task.attempt) for number, *_ in found):
         state = getattr(task, "status", None) or task.outcome
         where = names.get(task.worker, str(task.worker or ""))
         ended = getattr(task, "finished_at", None) or task.started_at
-        when = clock(ended) if ended is not None else ""
-        found.insert(0, ShownAttempt(str(task.attempt), where, when, shown_state(state)))
-    return found
+        when = shown.clock(ended) if ended is not None else ""
+        found.insert(0, (str(task.attempt), where, when, shown.state(state)))
+    return shown.lines(
+        " · ".join(shown.line(part) for part in (shown.attempt(number), *rest) if part)
+        for number, *rest in found
+    )
 
 
 def _entries(errors: str | None) -> list[Any]:

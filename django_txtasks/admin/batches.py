@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import shown
+from django_txtasks.admin import fields, shown
 from django_txtasks.admin.pages import ReadOnly, task_link
 from django_txtasks.enqueueing.batches import MOST_COUNTED, BatchHandle, BatchStatus
 from django_txtasks.lifecycle import batches
@@ -30,6 +30,8 @@ class BatchAdmin(ReadOnly):
         (None, {"fields": ("id", "title", "state", "opener", "hook_names", "created", "ended")}),
         (_("Members"), {"fields": ("numbers", "failed_members", "live_members", "done_members")}),
     )
+    created = fields.age(_("created"), "created_at")
+    ended = fields.age(_("ended"), "finished_at")
 
     @admin.display(description=_("batch"))
     def title(self, batch: Any) -> str:
@@ -65,14 +67,6 @@ class BatchAdmin(ReadOnly):
         )
         return format_html("{}{}", shown.hooks(batch.texts.get("hooks")), links)
 
-    @admin.display(description=_("created"))
-    def created(self, batch: Any) -> str:
-        return shown.age(batch.created_at, batch.now)
-
-    @admin.display(description=_("ended"))
-    def ended(self, batch: Any) -> str:
-        return shown.age(batch.finished_at, batch.now)
-
     @admin.display(description=_("counts"))
     def numbers(self, batch: Any) -> str:
         """Count the members, up to a limit."""
@@ -101,16 +95,12 @@ class BatchAdmin(ReadOnly):
         return self._links(batch._state.db, _some(rows))
 
     def _links(self, alias: str, members: list[tuple[Any, str]]) -> str:
-        links = format_html_join(
-            "",
-            "<div>{} {}</div>",
-            (
-                (shown.line(name), task_link(self.admin_site, alias, task_id))
-                for task_id, name in members[:MOST_MEMBERS]
-            ),
-        )
-        more = _("and others") if len(members) > MOST_MEMBERS else ""
-        return format_html("{}{}", links, more) or shown.EMPTY
+        def line_of(member: tuple[Any, str]) -> str:
+            task_id, name = member
+            link = task_link(self.admin_site, alias, task_id)
+            return format_html("{} {}", shown.line(name), link)
+
+        return shown.first_of(members, MOST_MEMBERS, line_of)
 
 
 def _waiting(batch: Any) -> Any:

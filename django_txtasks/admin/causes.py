@@ -21,7 +21,7 @@ from django_txtasks.stats import by_cause, releases
 from django_txtasks.wording import whole
 
 if TYPE_CHECKING:
-    from django.utils.functional import _StrOrPromise
+    from django_txtasks.admin.filters import Choices
 
 MAX_CHOICES = 10
 """Highest number of causes and exceptions in a filter."""
@@ -148,9 +148,7 @@ def fingerprints(alias: str, exception: str) -> list[int]:
 class _CausesFilter(ChoiceFilter):
     """A filter whose choices are read only in lists of tasks that have failed."""
 
-    def lookups(
-        self, request: HttpRequest, model_admin: Any
-    ) -> Iterable[tuple[str, _StrOrPromise]]:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         if request.GET.get("state") not in _STOPPED and self.parameter_name not in request.GET:
             return []
         alias = model_admin.get_queryset(request).db
@@ -172,12 +170,11 @@ class CauseFilter(_CausesFilter):
             if one.fingerprint is not None
         ]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        if value is None:
-            return queryset
-        cause = parsed(value)
-        return queryset.none() if cause is None else queryset.filter(cause=cause)
+    def takes(self, value: str) -> bool:
+        return parsed(value) is not None
+
+    def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
+        return queryset.filter(cause=parsed(value))
 
 
 class ExceptionFilter(_CausesFilter):
@@ -189,10 +186,10 @@ class ExceptionFilter(_CausesFilter):
         names = dict.fromkeys(one.exception for one in found if one.exception)
         return [(name, shown.line(name, 60)) for name in names]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        if value is None:
-            return queryset
+    def takes(self, value: str) -> bool:
+        return True
+
+    def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
         return queryset.filter(cause__in=fingerprints(queryset.db, value))
 
 

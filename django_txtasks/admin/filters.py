@@ -21,6 +21,9 @@ from django_txtasks.models import DatabaseNow, Lane, Outcome, Status, TaskQueryS
 if TYPE_CHECKING:
     from django.utils.functional import _StrOrPromise
 
+    Choices = Iterable[tuple[str, _StrOrPromise]]
+    """Values of a filter, each with its label."""
+
 MOST_LANES = 50
 """Highest number of lanes in the filter."""
 UNKNOWN = "@unknown"
@@ -41,12 +44,14 @@ class ChoiceFilter(admin.SimpleListFilter):
         value = self.value()
         if value is None:
             return queryset
-        if value not in {choice for choice, _ in self.lookup_choices}:
-            return queryset.none()
-        return self.narrow(queryset, value)
+        return self.narrow(queryset, value) if self.takes(value) else queryset.none()
+
+    def takes(self, value: str) -> bool:
+        """Return True for the values that may find rows."""
+        return value in {choice for choice, _ in self.lookup_choices}
 
     def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
-        """Return the rows for one of the choices."""
+        """Return the rows for a value that the filter takes."""
         return queryset.filter(**{self.column: value})
 
 
@@ -55,9 +60,7 @@ class StateFilter(ChoiceFilter):
 
     title, parameter_name, column = _("state"), "state", "status"
 
-    def lookups(
-        self, request: HttpRequest, model_admin: Any
-    ) -> Iterable[tuple[str, _StrOrPromise]]:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         return [*Status.choices, (RETRYING, _("retrying"))]
 
     def choices(self, changelist: Any) -> Iterator[Any]:
@@ -80,9 +83,7 @@ class OutcomeFilter(ChoiceFilter):
 
     title, parameter_name, column = _("outcome"), "outcome", "outcome"
 
-    def lookups(
-        self, request: HttpRequest, model_admin: Any
-    ) -> Iterable[tuple[str, _StrOrPromise]]:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         return Outcome.choices
 
 
@@ -94,9 +95,7 @@ class _NamedFilter(ChoiceFilter):
     def known(self) -> Iterable[str]:
         raise NotImplementedError
 
-    def lookups(
-        self, request: HttpRequest, model_admin: Any
-    ) -> Iterable[tuple[str, _StrOrPromise]]:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         return [*((name, name) for name in self.known()), (UNKNOWN, self.unknown)]
 
     def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
@@ -126,12 +125,8 @@ class QueueFilter(_NamedFilter):
 class _AnyName(ChoiceFilter):
     """Filter on a column of names, of which the URL may have any."""
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        if value is None:
-            return queryset
-        # PostgreSQL refuses a statement with a NUL.
-        return queryset.none() if "\0" in value else self.narrow(queryset, value)
+    def takes(self, value: str) -> bool:
+        return "\0" not in value  # PostgreSQL refuses a statement with a NUL
 
 
 class LaneFilter(_AnyName):
@@ -139,9 +134,7 @@ class LaneFilter(_AnyName):
 
     title, parameter_name, column = _("lane"), "lane", "lane"
 
-    def lookups(
-        self, request: HttpRequest, model_admin: Any
-    ) -> Iterable[tuple[str, _StrOrPromise]]:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         alias = model_admin.get_queryset(request).db
         known = Lane.objects.using(alias).order_by("pk").values_list("pk", flat=True)
         return [(name, name) for name in known[:MOST_LANES]]
@@ -162,9 +155,7 @@ class RunningFilter(ChoiceFilter):
 
     title, parameter_name = _("running"), "running"
 
-    def lookups(
-        self, request: HttpRequest, model_admin: Any
-    ) -> Iterable[tuple[str, _StrOrPromise]]:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         return [("long", _("running long without a timeout"))]
 
     def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
@@ -177,9 +168,7 @@ class DueFilter(ChoiceFilter):
 
     title, parameter_name = _("due"), "due"
 
-    def lookups(
-        self, request: HttpRequest, model_admin: Any
-    ) -> Iterable[tuple[str, _StrOrPromise]]:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
         return [("later", _("later")), ("due", _("due")), ("overdue", _("overdue"))]
 
     def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.db import router
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import shown
-from django_txtasks.admin.pages import Pages
+from django_txtasks.admin import fields, shown
+from django_txtasks.admin.pages import PagesWithStatus
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.models import DatabaseNow, Lane
+from django_txtasks.models import Lane
 from django_txtasks.rules.lanes import KEYS, parse_value
 from django_txtasks.wording import decimal, whole
 
@@ -63,7 +63,7 @@ class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Lane)
-class LaneAdmin(Pages):
+class LaneAdmin(PagesWithStatus):
     """Lanes. Workers write the rows. A user with the change permission sets limits, pauses and resumes."""
 
     form = LaneForm
@@ -78,6 +78,7 @@ class LaneAdmin(Pages):
         (_("Instead of the settings"), {"fields": KEYS}),
         (_("Pause"), {"fields": ("paused", "reason")}),
     )
+    lane = fields.line(_("lane"), "pk")
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -85,21 +86,9 @@ class LaneAdmin(Pages):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return rows with the database's clock."""
-        rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
-        return rows
-
-    def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """Read the status of all lanes of a page with one query."""
-        found: Any = super().get_changelist_instance(request)
-        rows = list(found.result_list)
-        states = _states(found.queryset.db, [row.pk for row in rows])
-        by_name = {one.name: one for one in states}
-        for row in rows:
-            row.lane_status = by_name[row.pk]
-        found.result_list = rows
-        return found
+    def read_status(self, alias: str, rows: Sequence[Any]) -> list[LaneStatus]:
+        by_name = {one.name: one for one in _states(alias, [row.pk for row in rows])}
+        return [by_name[row.pk] for row in rows]
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Write only the changed fields, no column that workers write. Django's log keeps the user's name."""
@@ -119,20 +108,10 @@ class LaneAdmin(Pages):
             text = _("Workers of an older release ignore lanes until they are replaced: %(names)s")
             self.message_user(request, text % {"names": ", ".join(old)}, messages.WARNING)
 
-    def _status(self, row: Any) -> LaneStatus:
-        if not hasattr(row, "lane_status"):
-            (row.lane_status,) = _states(row._state.db or "default", [row.pk])
-        found: LaneStatus = row.lane_status
-        return found
-
-    @admin.display(description=_("lane"))
-    def lane(self, row: Any) -> str:
-        return shown.line(row.pk)
-
     @admin.display(description=_("limits"))
     def limits(self, row: Any) -> str:
         """Show the limits in force, from the settings or a person."""
-        status = self._status(row)
+        status: LaneStatus = self.status_of(row)
         if status.is_known:
             return status.limits
         return format_html(
@@ -143,17 +122,17 @@ class LaneAdmin(Pages):
 
     @admin.display(description=_("running"))
     def running(self, row: Any) -> int:
-        return self._status(row).running
+        return int(self.status_of(row).running)
 
     @admin.display(description=_("waiting"))
     def waiting(self, row: Any) -> str:
-        status = self._status(row)
+        status: LaneStatus = self.status_of(row)
         return f"{whole(status.waiting)}{'+' * status.may_have_more}"
 
     @admin.display(description=_("now"))
     def now(self, row: Any) -> str:
         """Show whether the next task of the lane may start."""
-        status = self._status(row)
+        status: LaneStatus = self.status_of(row)
         if status.paused_at is not None:
             since = shown.age(status.paused_at, row.now)
             why = shown.line(status.reason) if status.reason else ""

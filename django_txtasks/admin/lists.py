@@ -1,4 +1,4 @@
-"""The admin pages of live tasks, finished tasks and workers."""
+"""The admin pages of live tasks and finished tasks."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import causes, crosses, filters, numbers, shown, slots
+from django_txtasks.admin import causes, fields, filters, numbers, shown
 from django_txtasks.admin.actions import ACTS, TaskActions, may
 from django_txtasks.admin.again import EnqueueAgain
 from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder
-from django_txtasks.admin.columns import json_text
-from django_txtasks.admin.pages import ProcessPages, TaskPages
+from django_txtasks.admin.pages import TaskPages
 from django_txtasks.admin.stacks import StackOnPage, StopOnPage, on_page
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import names
-from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
+from django_txtasks.models import FinishedTask, Outcome, Status, Task
 from django_txtasks.progress.rows import progress_of
 from django_txtasks.wording import span
 
@@ -56,6 +54,12 @@ class TaskAdmin(TaskActions, StopOnPage, StackOnPage, EnqueueAgain, TaskPages):
         (_("Times"), {"fields": ("enqueued_moment", "due_moment", "expiry", "started_moment", "notified")}),
         (_("People"), {"fields": ("history",)}),
     )  # fmt: skip
+    expiry = fields.moment(_("expires"), "expires_at")
+    cancel_asked = fields.moment(_("asked to stop"), "cancel_asked_at")
+    unique = fields.line(_("unique key"), "unique_text")
+    in_lane = fields.line(_("lane"), "lane")
+    notified = fields.moment(_("last re-notified"), "notified_at")
+    hook_names = fields.text(_("hooks"), "hooks", shown.hooks)
 
     def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
         return causes.order_of_list(chosen)
@@ -108,30 +112,6 @@ class TaskAdmin(TaskActions, StopOnPage, StackOnPage, EnqueueAgain, TaskPages):
     @admin.display(description=_("time limit"))
     def time_limit(self, task: Any) -> str:
         return shown.EMPTY if task.timeout is None else shown.in_seconds(task.timeout)
-
-    @admin.display(description=_("expires"))
-    def expiry(self, task: Any) -> str:
-        return shown.moment(task.expires_at, task.now)
-
-    @admin.display(description=_("asked to stop"))
-    def cancel_asked(self, task: Any) -> str:
-        return shown.moment(task.cancel_asked_at, task.now)
-
-    @admin.display(description=_("unique key"))
-    def unique(self, task: Any) -> str:
-        return shown.EMPTY if task.unique_text is None else shown.line(task.unique_text)
-
-    @admin.display(description=_("lane"))
-    def in_lane(self, task: Any) -> str:
-        return shown.line(task.lane) if task.lane else shown.EMPTY
-
-    @admin.display(description=_("hooks"))
-    def hook_names(self, task: Any) -> str:
-        return shown.hooks(task.texts.get("hooks"))
-
-    @admin.display(description=_("last re-notified"))
-    def notified(self, task: Any) -> str:
-        return shown.moment(task.notified_at, task.now)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -223,6 +203,9 @@ class FinishedTaskAdmin(EnqueueAgain, TaskPages):
         (_("Times"), {"fields": ("enqueued_moment", "due_moment", "started_moment", "finished_moment")}),
         (_("People"), {"fields": ("history",)}),
     )  # fmt: skip
+    finished = fields.age(_("finished"), "finished_at")
+    finished_moment = fields.moment(_("finished"), "finished_at")
+    result_value = fields.text(_("result"), "result", shown.json_block)
 
     def read_order(self, chosen: Mapping[str, Any]) -> ReadOrder:
         return LAST_FINISHED
@@ -235,14 +218,6 @@ class FinishedTaskAdmin(EnqueueAgain, TaskPages):
     def attempt_number(self, task: Any) -> int:
         return int(task.attempt)
 
-    @admin.display(description=_("finished"))
-    def finished(self, task: Any) -> str:
-        return shown.age(task.finished_at, task.now)
-
-    @admin.display(description=_("finished"))
-    def finished_moment(self, task: Any) -> str:
-        return shown.moment(task.finished_at, task.now)
-
     @admin.display(description=_("took"))
     def took(self, task: Any) -> str:
         """Show the duration of the last attempt, if the task has succeeded."""
@@ -253,103 +228,3 @@ class FinishedTaskAdmin(EnqueueAgain, TaskPages):
     def merged_into_link(self, task: Any) -> str:
         """Show the task that ran instead, live or finished."""
         return self.task_link(task._state.db, task.merged_into)
-
-    @admin.display(description=_("result"))
-    def result_value(self, task: Any) -> str:
-        return shown.json_block(task.texts.get("result"))
-
-
-@admin.register(Worker)
-class WorkerAdmin(ProcessPages):
-    """Worker processes, by their heartbeats."""
-
-    json_columns = ("queues", "sessions", "progress")
-    ordering = ("-pk",)
-    list_display = (
-        "process", "health", "seen", "queue_names", "load", "hints", "last_will", "started", "code",
-    )  # fmt: skip
-    fieldsets = (
-        (None, {"fields": (
-            "id", "process", "health", "seen", "queue_names", "load", "hints_in_words", "will_in_words", "started",
-            "code", "lease", "beat",
-        )}),
-    )  # fmt: skip
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Say above the list what its crosses mean."""
-        notes = [*crosses.notes(self.get_queryset(request).db)]
-        return super().changelist_view(request, {**(extra_context or {}), "notes": notes})
-
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Add the running tasks for a user who may view tasks."""
-        fieldsets = super().get_fieldsets(request, obj)
-        if obj is None or not request.user.has_perm("txtasks.view_task"):
-            return fieldsets
-        return [*fieldsets, (_("Slots"), {"fields": ("slots",)})]
-
-    @admin.display(description=_("running now"))
-    def slots(self, worker: Any) -> str:
-        """Show the task of each slot: since when it runs, and its arguments."""
-        return slots.text(self.admin_site.name, worker)
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Add the queues as text; they are few and short."""
-        rows: QuerySet[Any] = super().get_queryset(request)
-        rows = rows.annotate(queues_text=json_text("queues"))
-        return rows
-
-    @admin.display(description=_("worker"))
-    def process(self, worker: Any) -> str:
-        return shown.line(str(worker))
-
-    @admin.display(description=_("health"))
-    def health(self, worker: Any) -> str:
-        """Show the worker's state: alive, suspected, silent for longer than its lease, or declared lost."""
-        if worker.lost:
-            return shown.badge("lost", _("lost"))
-        if worker.suspected_at is not None:
-            badge = shown.badge("suspected", _("suspected"))
-            since = shown.age(worker.suspected_at, worker.now)
-            return format_html('{}<br><small class="quiet">{}</small>', badge, since)
-        if worker.is_silent(worker.now):
-            return shown.badge("silent", _("silent"))
-        return shown.badge("alive", _("alive"))
-
-    @admin.display(description=_("seen"))
-    def seen(self, worker: Any) -> str:
-        return shown.age(worker.seen_at, worker.now)
-
-    @admin.display(description=_("started"))
-    def started(self, worker: Any) -> str:
-        return shown.age(worker.started_at, worker.now)
-
-    @admin.display(description=_("release"))
-    def code(self, worker: Any) -> str:
-        return shown.line(worker.release)
-
-    @admin.display(description=_("queues"))
-    def queue_names(self, worker: Any) -> str:
-        return shown.names(worker.queues_text)
-
-    @admin.display(description=_("running"))
-    def load(self, worker: Any) -> str:
-        """Show running tasks and slots. Empty for a lost worker, because its tasks are no longer its own."""
-        return shown.EMPTY if worker.lost else f"{worker.running} / {worker.threads}"
-
-    @admin.display(description=_("listening"))
-    def hints(self, worker: Any) -> str:
-        return crosses.icon(crosses.listening(worker), crosses.no_hints())
-
-    @admin.display(description=_("listening"))
-    def hints_in_words(self, worker: Any) -> str:
-        return crosses.in_words(crosses.listening(worker), crosses.no_hints())
-
-    @admin.display(description=_("last will"))
-    def last_will(self, worker: Any) -> str:
-        return crosses.icon(crosses.has_will(worker), crosses.no_will())
-
-    @admin.display(description=_("last will"))
-    def will_in_words(self, worker: Any) -> str:
-        return crosses.in_words(crosses.has_will(worker), crosses.no_will())

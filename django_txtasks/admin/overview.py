@@ -14,7 +14,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin.pages import Pages
+from django_txtasks.admin.pages import ReadOnly
 from django_txtasks.conf import get_config
 from django_txtasks.database.errors import text_of
 from django_txtasks.lifecycle import pausing
@@ -24,7 +24,7 @@ REFRESH_SECONDS = 5
 
 
 @admin.register(Overview)
-class OverviewAdmin(Pages):
+class OverviewAdmin(ReadOnly):
     """A page in the place of a list. A user who may view tasks may open it."""
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -32,15 +32,6 @@ class OverviewAdmin(Pages):
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -15,30 +16,20 @@ from django.core.exceptions import BadRequest, ValidationError
 from django.db.models import Model, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
-from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import links, shown
-from django_txtasks.admin.attempts import attempts_of
+from django_txtasks.admin import fields, links, shown
+from django_txtasks.admin.attempts import timeline
+from django_txtasks.admin.base import ModelAdmin
 from django_txtasks.admin.bounded import NEWEST, BoundedList, ReadOrder
 from django_txtasks.admin.columns import MAX_LISTED_JSON_CHARACTERS, LastError, json_text
-from django_txtasks.admin.leaving_out import without_empty
-from django_txtasks.admin.neighbours import neighbours
+from django_txtasks.admin.one_task import OneTask
 from django_txtasks.admin.searching import search
 from django_txtasks.admin.subjects.about import MAX_MERGED, SubjectsOnPage
-from django_txtasks.database import side_tables
 from django_txtasks.declarations import registry
 from django_txtasks.models import Batch, DatabaseNow, FinishedTask, Step, Task, Worker
 
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Any]
-else:
-    ModelAdmin = admin.ModelAdmin
-
-
-MAX_DIGITS = 10
-"""Digits of the longest process id. Python refuses to parse a number of more than 4,300 digits."""
 SHORT_ID = 8
 """Characters of an id in lists."""
 MAX_STEPS = 100
@@ -57,6 +48,11 @@ class Pages(ModelAdmin):
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         """Allow only the page's own filters: ``?kwargs__password__startswith=a`` would reveal redacted values."""
         return any(_asks(lookup, chosen) for chosen in self.list_filter)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return rows with the database's clock."""
+        rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
+        return rows
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -86,6 +82,29 @@ class Pages(ModelAdmin):
         return True
 
 
+class PagesWithStatus(Pages):
+    """Pages of rows with a status, which one query reads for all rows of a list."""
+
+    def read_status(self, alias: str, rows: Sequence[Any]) -> Sequence[Any]:
+        """Return the status of each row, in the order of the rows."""
+        raise NotImplementedError
+
+    def status_of(self, row: Any) -> Any:
+        """Return the status of a row; it is read once."""
+        if not hasattr(row, "status_of_page"):
+            (row.status_of_page,) = self.read_status(row._state.db or "default", [row])
+        return row.status_of_page
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Read the status of all rows of a list."""
+        found: Any = super().get_changelist_instance(request)
+        rows = list(found.result_list)
+        for row, status in zip(rows, self.read_status(found.queryset.db, rows), strict=True):
+            row.status_of_page = status
+        found.result_list = rows
+        return found
+
+
 class ReadOnly(Pages):
     """Pages that only show rows, and read them in the order of an index."""
 
@@ -110,10 +129,8 @@ class ReadOnly(Pages):
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return rows with the database's clock, but without their JSON columns, which may be large."""
-        rows = super().get_queryset(request).defer(*self.json_columns)
-        clocked: QuerySet[Any] = rows.annotate(now=DatabaseNow())
-        return clocked
+        """Leave the JSON columns out, which may be large."""
+        return super().get_queryset(request).defer(*self.json_columns)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[BoundedList]:
         """Return the class of the list, or of the part of it that the request names."""
@@ -147,78 +164,16 @@ class ReadOnly(Pages):
         return found
 
 
-class ProcessPages(ReadOnly):
-    """Base class of the pages of workers and cleaners."""
-
-    search_help_text = _("Search by full id, process id, or a part of the host's name")
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        """Find the row with this id, or processes by host name or process id."""
-        if self.is_id(search_term) or not (text := search_term.replace("\0", "").strip()):
-            return super().get_search_results(request, queryset, search_term)
-        wanted = Q(host__icontains=text)
-        if text.isdecimal() and len(text) <= MAX_DIGITS:
-            wanted |= Q(pid=int(text))
-        return queryset.filter(wanted), False
-
-
-class OneTask(ReadOnly):
-    """The page of one task: fields that are not empty, its times, and links to the tasks beside it in the list."""
-
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Leave empty fields out."""
-        fieldsets: Any = super().get_fieldsets(request, obj)
-        if obj is None:
-            return fieldsets
-        if not hasattr(obj, "fieldsets"):  # Django asks several times
-            obj.fieldsets = without_empty(self, obj, fieldsets)
-        return obj.fieldsets
-
-    def _page_of(self, task_id: Any) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
-        return reverse(name, args=[task_id], current_app=self.admin_site.name) if task_id else ""
-
-    def render_change_form(
-        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> HttpResponse:
-        """Add links to the tasks before and after this one, and to its rows in other apps."""
-        task = context["original"]
-        before, after = neighbours(self, request, task)
-        urls: dict[str, Any] = {"before": self._page_of(before), "after": self._page_of(after)}
-        urls["beside"] = [
-            (one.label, f"{url}?task={task.pk}")
-            for one in side_tables.shown_beside(task._state.db, task.pk)
-            if (url := links.url(self.admin_site.name, one.page))
-        ]
-        context = {**context, **urls}
-        return super().render_change_form(request, context, *args, **kwargs)
-
-    @admin.display(description=_("enqueued"))
-    def enqueued(self, task: Any) -> str:
-        return shown.age(task.enqueued_at, task.now)
-
-    @admin.display(description=_("enqueued"))
-    def enqueued_moment(self, task: Any) -> str:
-        return shown.moment(task.enqueued_at, task.now)
-
-    @admin.display(description=_("due"))
-    def due_moment(self, task: Any) -> str:
-        return shown.moment(task.run_after, task.now)
-
-    @admin.display(description=_("started"))
-    def started_moment(self, task: Any) -> str:
-        return shown.moment(task.started_at, task.now)
-
-
-class TaskPages(SubjectsOnPage, OneTask):
+class TaskPages(SubjectsOnPage, OneTask, ReadOnly):
     """Base class of the pages of live and finished tasks."""
 
     json_columns: tuple[str, ...] = ("args", "kwargs", "errors", "late_finishes")
     search_help_text = _(
         "Search by full task id, or by a part of the name, the arguments or the last error"
     )
+    queue = fields.line(_("queue"), "queue_name")
+    keywords = fields.text(_("keyword arguments"), "kwargs", shown.json_block)
+    late = fields.text(_("late finishes"), "late_finishes", shown.late_finishes)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Add the worker's host, the last error and the beginning of the arguments for the list."""
@@ -267,10 +222,6 @@ class TaskPages(SubjectsOnPage, OneTask):
         context = {"task": task, "note": note, "shown_id": shown_id}
         return render_to_string("admin/txtasks/name.html", context)
 
-    @admin.display(description=_("queue"))
-    def queue(self, task: Any) -> str:
-        return shown.line(task.queue_name)
-
     @admin.display(description=_("worker"))
     def worker_link(self, task: Any) -> str:
         """Show the worker of the last attempt; without a link if its row is gone."""
@@ -284,7 +235,7 @@ class TaskPages(SubjectsOnPage, OneTask):
     @admin.display(description=_("attempts, by worker"))
     def timeline(self, task: Any) -> str:
         """Show each known attempt: where it ran, when it ended, and its outcome."""
-        return shown.timeline(attempts_of(task, task.texts.get("errors")))
+        return timeline(task, task.texts.get("errors"))
 
     @admin.display(description=_("last error"))
     def last_error(self, task: Any) -> str:
@@ -293,10 +244,6 @@ class TaskPages(SubjectsOnPage, OneTask):
     @admin.display(description=_("arguments"))
     def arguments(self, task: Any) -> str:
         return shown.arguments(task.texts.get("args"), task.task_name)
-
-    @admin.display(description=_("keyword arguments"))
-    def keywords(self, task: Any) -> str:
-        return shown.json_block(task.texts.get("kwargs"))
 
     @admin.display(description=_("errors"))
     def error_list(self, task: Any) -> str:
@@ -318,21 +265,11 @@ class TaskPages(SubjectsOnPage, OneTask):
             task.steps_done = list(rows.order_by("-attempt", "-done_at")[:MAX_STEPS])[::-1]
         return task.steps_done  # type: ignore[no-any-return]
 
-    @admin.display(description=_("late finishes"))
-    def late(self, task: Any) -> str:
-        return shown.late_finishes(task.texts.get("late_finishes"))
-
     @admin.display(description=_("merged into it"))
     def merged(self, task: Any) -> str:
         """Show the newest tasks that were merged into this one, with links."""
         ids = self.merged_ids(task)
-        links = format_html_join(
-            "",
-            "<div>{}</div>",
-            ((self.task_link(task._state.db, one),) for one in ids[:MAX_MERGED]),
-        )
-        more = _("and others") if len(ids) > MAX_MERGED else ""
-        return format_html("{}{}", links, more) or shown.EMPTY
+        return shown.first_of(ids, MAX_MERGED, partial(self.task_link, task._state.db))
 
     def task_link(self, alias: str, task_id: uuid.UUID | None) -> str:
         """Return a link to the page of a live or finished task; only its id if it has no row."""

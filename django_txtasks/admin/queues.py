@@ -12,11 +12,11 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import shown
+from django_txtasks.admin import fields
 from django_txtasks.admin.pages import Pages
 from django_txtasks.conf import get_config
 from django_txtasks.lifecycle import pausing, workers
-from django_txtasks.models import DatabaseNow, PausedQueue
+from django_txtasks.models import PausedQueue
 
 
 class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -45,14 +45,13 @@ class PausedQueueAdmin(Pages):
     list_display = ("queue", "since", "by", "why")
     actions = ("delete_selected",)
     ordering = ("queue_name",)
+    queue = fields.line(_("queue"), "queue_name")
+    since = fields.age(_("paused"), "paused_at")
+    by = fields.line(_("by"), "paused_by")
+    why = fields.line(_("reason"), "reason")
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return rows with the database's clock."""
-        rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
-        return rows
 
     @admin.action(description=_("Resume the selected queues"), permissions=["delete"])
     def delete_selected(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
@@ -75,19 +74,3 @@ class PausedQueueAdmin(Pages):
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Resume the queue."""
         pausing.resume(router.db_for_write(PausedQueue), obj.pk, by=request.user.get_username())
-
-    @admin.display(description=_("queue"))
-    def queue(self, row: Any) -> str:
-        return shown.line(row.queue_name)
-
-    @admin.display(description=_("paused"))
-    def since(self, row: Any) -> str:
-        return shown.age(row.paused_at, row.now)
-
-    @admin.display(description=_("by"))
-    def by(self, row: Any) -> str:
-        return shown.line(row.paused_by) if row.paused_by else shown.EMPTY
-
-    @admin.display(description=_("reason"))
-    def why(self, row: Any) -> str:
-        return shown.line(row.reason) if row.reason else shown.EMPTY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,12 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
-from django_txtasks.admin import links, shown
-from django_txtasks.admin.pages import Pages
+from django_txtasks.admin import fields, links, shown
+from django_txtasks.admin.pages import Pages, PagesWithStatus
 from django_txtasks.conf import get_config
 from django_txtasks.declarations import registry
 from django_txtasks.exceptions import InvalidSchedule, TxTasksError
-from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Status, Task
+from django_txtasks.models import FinishedTask, Schedule, Status, Task
 from django_txtasks.results.task_states import DONE
 from django_txtasks.schedules.code_versions import CONFIGURATION
 from django_txtasks.wording import span
@@ -64,10 +64,8 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        row, choices = (
-            self.instance,
-            {"task_name": registry.names(), "queue_name": get_config().queues},
-        )
+        row = self.instance
+        choices = {"task_name": registry.names(), "queue_name": get_config().queues}
         if row._state.adding:
             self.initial = {
                 "args": [],
@@ -163,22 +161,17 @@ class ScheduleActions(Pages):
                 self.message_user(request, f"{shown.line(row.pk)}: {what}")
 
 
-class ScheduleColumns(Pages):
+class ScheduleColumns(PagesWithStatus):
     """The columns of the list, and the fields that the page shows without changing them."""
 
-    def _status(self, row: Any) -> ScheduleStatus:
-        if not hasattr(row, "schedule_status"):
-            (row.schedule_status,) = _states(row._state.db or "default", [row])
-        found: ScheduleStatus = row.schedule_status
-        return found
+    schedule = fields.line(_("schedule"), "pk")
+    task = fields.line(_("task"), "task_name")
 
-    @admin.display(description=_("schedule"))
-    def schedule(self, row: Any) -> str:
-        return shown.line(row.pk)
+    def read_status(self, alias: str, rows: Sequence[Any]) -> list[ScheduleStatus]:
+        """Return the status of schedules. Only requests import the code of schedules, not each process's start."""
+        from django_txtasks.schedules.status import status_of_rows
 
-    @admin.display(description=_("task"))
-    def task(self, row: Any) -> str:
-        return shown.line(row.task_name)
+        return status_of_rows(alias, rows)
 
     @admin.display(description=_("ticks"))
     def ticks(self, row: Any) -> str:
@@ -193,7 +186,7 @@ class ScheduleColumns(Pages):
     @admin.display(description=_("state"))
     def state(self, row: Any) -> str:
         """Show whether the schedule is on, and its problems."""
-        status = self._status(row)
+        status = self.status_of(row)
         badge = shown.badge("claimed", _("on")) if row.enabled else shown.badge("held", _("off"))
         troubles = [shown.line(status.problem)] if status.problem else []
         if status.late:
@@ -222,14 +215,14 @@ class ScheduleColumns(Pages):
         """Return the next ticks; none while the code lacks the task function."""
         from django_txtasks.schedules.status import next_ticks
 
-        return [] if self._status(row).lacks_function else next_ticks(row, count)
+        return [] if self.status_of(row).lacks_function else next_ticks(row, count)
 
     @admin.display(description=_("last task"))
     def last(self, row: Any) -> str:
         """Show the last tick, and the state of its task."""
         if row.last_task is None:
             return shown.EMPTY
-        state = self._status(row).state
+        state = self.status_of(row).state
         kind = "succeeded" if state in DONE else state
         badge = shown.badge(kind, shown.state(state))
         model = Task if state in Status.values else FinishedTask
@@ -281,20 +274,6 @@ class ScheduleAdmin(ScheduleColumns, ScheduleActions):
         allowed = super().has_delete_permission(request, obj)
         return allowed and not (obj is not None and obj.from_code)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return rows with the database's clock."""
-        rows: QuerySet[Any] = super().get_queryset(request).annotate(now=DatabaseNow())
-        return rows
-
-    def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """Read the status of all schedules of a page with one query."""
-        found: Any = super().get_changelist_instance(request)
-        rows = list(found.result_list)
-        for row, status in zip(rows, _states(found.queryset.db, rows), strict=True):
-            row.schedule_status = status
-        found.result_list = rows
-        return found
-
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
@@ -335,8 +314,10 @@ class ScheduleAdmin(ScheduleColumns, ScheduleActions):
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Delete the schedule, and cancel its task that was written ahead."""
-        alias = router.db_for_write(Schedule)
-        _disable(alias, obj.pk, by=request.user.get_username())
+        from django_txtasks.schedules.changes import disable
+
+        alias, by = router.db_for_write(Schedule), request.user.get_username()
+        disable(alias, obj.pk, keep=get_config().keeps("cancelled"), by=by)
         Schedule.objects.using(alias).filter(pk=obj.pk).delete()
 
 
@@ -348,16 +329,3 @@ def _not_done(site: str, row: Any, status: ScheduleStatus) -> str:
         return text
     link = links.to(links.url(site, "batch_change", left.batch), left.batch)
     return format_html("{}: {} {} {}", text, _now("its batch"), link, left.text)
-
-
-def _states(alias: str, rows: list[Any]) -> list[ScheduleStatus]:
-    """Return the status of schedules. Only requests import the code of schedules, not each process's start."""
-    from django_txtasks.schedules.status import status_of_rows
-
-    return status_of_rows(alias, rows)
-
-
-def _disable(alias: str, name: str, *, by: str) -> None:
-    from django_txtasks.schedules.changes import disable
-
-    disable(alias, name, keep=get_config().keeps("cancelled"), by=by)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 from django.template.loader import render_to_string
 from django.utils.formats import date_format, number_format
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _
 
@@ -21,22 +21,7 @@ from django_txtasks.progress import Progress
 from django_txtasks.rules.payload import clean_text
 from django_txtasks.wording import seconds, span
 
-
-class ShownAttempt(NamedTuple):
-    """An attempt of a task, as text.
-
-    Attributes:
-        where: host and process of its worker, or the worker's id.
-        when: time of its end; if it is running, of its begin.
-        how: its outcome.
-    """
-
-    number: str
-    where: str
-    when: str
-    how: str
-
-
+P = ParamSpec("P")
 EMPTY = "–"  # noqa: RUF001 -- a dash, visible as an empty cell of a table
 MAX_SHOWN_CHARACTERS = 20_000
 MAX_ERRORS = 20
@@ -44,6 +29,22 @@ MAX_LINE_CHARACTERS = 200
 MAX_LISTED_CALL_CHARACTERS = 60
 MAX_LISTED_ERROR_CHARACTERS = 120
 """Longest error in a list; a longer one would make the row too high."""
+
+
+def _of_json(
+    show: Callable[Concatenate[Any, P], str],
+) -> Callable[Concatenate[str | None, P], str]:
+    """Let a function that shows a value take the value's JSON text. It shows a text that cannot be parsed, too."""
+
+    @wraps(show)
+    def of_text(text: str | None, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        try:
+            value = parse(text)
+        except ValueError as error:
+            return format_html("<em>{}</em>", _why_not_shown(error))
+        return EMPTY if text is None else show(value, *args, **kwargs)
+
+    return of_text
 
 
 def short_span(duration: timedelta) -> str:
@@ -90,9 +91,10 @@ def line(value: Any, limit: int = MAX_LINE_CHARACTERS) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
-def arguments(text: str | None, task_name: str) -> str:
+@_of_json
+def arguments(value: Any, task_name: str) -> str:
     """Return positional arguments as JSON, with secret and unknown ones redacted; see ``judged``."""
-    return _block(text, lambda value: judged(value, task_name))
+    return _block(judged(value, task_name))
 
 
 def call(args: str | None, kwargs: str | None, task_name: str, limit: int) -> str:
@@ -125,55 +127,39 @@ def listed_call(
     return call(args, kwargs, task_name, limit)
 
 
-def json_block(text: str | None) -> str:
-    """Return a JSON text indented, with the values of secret-looking keys redacted."""
-    return _block(text, lambda value: value)
+@_of_json
+def json_block(value: Any) -> str:
+    """Return a JSON value indented, with the values of secret-looking keys redacted."""
+    return _block(value)
 
 
-def names(text: str | None) -> str:
+@_of_json
+def names(value: Any) -> str:
     """Return a JSON list of names as one line."""
-    try:
-        value = parse(text)
-    except ValueError as error:
-        return _not_shown(error)
     return ", ".join(line(name) for name in value[:20]) if isinstance(value, list) else line(value)
 
 
-def errors(text: str | None, steps: Sequence[Step] = ()) -> str:
+@_of_json
+def errors(entries: Any, steps: Sequence[Step] = ()) -> str:
     """Return the errors of a row, newest first, with their tracebacks and the step done before each.
 
     Args:
         steps: the task's steps in order.
     """
-    try:
-        entries = parse(text)
-    except ValueError as error:
-        return _not_shown(error)
     entries = entries if isinstance(entries, list) else [entries]
     shown = [_error(entry, steps) for entry in reversed(entries[-MAX_ERRORS:]) if entry is not None]
     return render_to_string("admin/txtasks/errors.html", {"errors": shown}) if shown else EMPTY
 
 
-def late_finishes(text: str | None) -> str:
+@_of_json
+def late_finishes(entries: Any) -> str:
     """Return a line for each attempt that finished after its worker was declared lost."""
-    try:
-        entries = parse(text)
-    except ValueError as error:
-        return _not_shown(error)
     entries = entries if isinstance(entries, list) else [entries]
-    return _lines(
+    return lines(
         _("attempt %(attempt)s, abandoned at %(abandoned_at)s, yet finished at %(finished_at)s")
         % {key: line(entry.get(key)) or EMPTY for key in ("attempt", "abandoned_at", "finished_at")}
         for entry in entries[-MAX_ERRORS:]
         if isinstance(entry, dict)
-    )
-
-
-def timeline(attempts: Iterable[ShownAttempt]) -> str:
-    """Return a line for each attempt."""
-    return _lines(
-        " · ".join(line(part) for part in (attempt(one.number), *one[1:]) if part)
-        for one in attempts
     )
 
 
@@ -206,39 +192,46 @@ def percent(share: float) -> str:
     return _("%(n)s%%") % {"n": f"{100 * share:.0f}"}
 
 
-def hooks(text: str | None) -> str:
+@_of_json
+def hooks(value: Any) -> str:
     """Return a line for each hook: the option of ``@task``, and the task that it enqueues."""
-    try:
-        value = parse(text)
-    except ValueError as error:
-        return _not_shown(error)
     if not isinstance(value, dict):
         return EMPTY
-    return _lines(
+    return lines(
         f"{line(option)}: {line(hook.get('task_name') if isinstance(hook, dict) else hook)}"
         for option, hook in list(value.items())[:MAX_ERRORS]
     )
 
 
-def last_error(text: str | None) -> str:
+@_of_json
+def last_error(value: Any) -> str:
     """Return one line for ``[type, message]``, the value of LastError."""
-    try:
-        parse(text)
-    except ValueError as error:
-        return _not_shown(error)
-    return line(error_text(text, MAX_LINE_CHARACTERS), MAX_LISTED_ERROR_CHARACTERS) or EMPTY
+    return (
+        line(_class_and_message(value, MAX_LINE_CHARACTERS), MAX_LISTED_ERROR_CHARACTERS) or EMPTY
+    )
 
 
-def error_text(text: str | None, limit: int = MAX_SHOWN_CHARACTERS) -> str:
+def error_text(text: str | None) -> str:
     """Return class and message of ``[type, message]``; empty if they cannot be shown."""
     try:
-        parts = [part for part in parse(text) or () if part]
+        return _class_and_message(parse(text), MAX_SHOWN_CHARACTERS)
     except ValueError:
         return ""
-    return ": ".join(line(part, limit) for part in parts)
 
 
-def _lines(texts: Iterable[str]) -> str:
+def _class_and_message(value: Any, limit: int) -> str:
+    return ": ".join(line(part, limit) for part in value or () if part)
+
+
+def first_of(found: Sequence[Any], most: int, line_of: Callable[[Any], str]) -> str:
+    """Return a line for each of the first ``most`` entries, and a note if there are more."""
+    entries = format_html_join("", "<div>{}</div>", ((line_of(one),) for one in found[:most]))
+    more = _("and others") if len(found) > most else ""
+    return format_html("{}{}", entries, more) or EMPTY
+
+
+def lines(texts: Iterable[str]) -> str:
+    """Return each text as a line of its own."""
     return format_html_join("", "<div>{}</div>", ((text,) for text in texts)) or EMPTY
 
 
@@ -254,12 +247,8 @@ def clock(when: datetime) -> str:
     return date_format(when, _("Y-m-d H:i:s T"))
 
 
-def _block(text: str | None, change: Any) -> str:
-    try:
-        value = parse(text)
-    except ValueError as error:
-        return _not_shown(error)
-    return EMPTY if text is None else format_html("<pre>{}</pre>", _pretty(redacted(change(value))))
+def _block(value: Any) -> str:
+    return format_html("<pre>{}</pre>", _pretty(redacted(value)))
 
 
 def _literal(value: Any) -> str:
@@ -272,10 +261,6 @@ def _pretty(value: Any) -> str:
     if len(text) > 80:
         text = json.dumps(value, ensure_ascii=False, indent=2)
     return clean_text(text, MAX_SHOWN_CHARACTERS)
-
-
-def _not_shown(error: ValueError) -> SafeString:
-    return format_html("<em>{}</em>", _why_not_shown(error))
 
 
 def _why_not_shown(error: ValueError) -> str:

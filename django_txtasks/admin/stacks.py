@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import links, shown
 from django_txtasks.admin.actions import may
+from django_txtasks.admin.base import ModelAdmin
 from django_txtasks.admin.pages import page_of
 from django_txtasks.cancel_requests import UNHEARD_AFTER
 from django_txtasks.exceptions import NotRunning
@@ -23,15 +24,11 @@ if TYPE_CHECKING:
     from django_txtasks.inspection.explain import Reason
     from django_txtasks.stacks import StackAnswer
 
-    Base = admin.ModelAdmin[Any]
-else:
-    Base = object
-
 RELOAD_SECONDS = 2
 """Seconds after which a browser loads the page again while an answer is awaited, also without JavaScript."""
 
 
-class StackOnPage(Base):
+class StackOnPage(ModelAdmin):
     """Adds to a task's page what a user with the permission ``look_into_task`` may see and ask."""
 
     def get_urls(self) -> list[Any]:
@@ -115,7 +112,7 @@ class StackOnPage(Base):
         )  # fmt: skip
 
 
-class StopOnPage(Base):
+class StopOnPage(ModelAdmin):
     """The page of a live task: it follows the task until the task has stopped, or is known not to look."""
 
     def render_change_form(

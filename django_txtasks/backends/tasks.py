@@ -55,7 +55,6 @@ class Task(_WithOptions):
     subject: Any = None
 
     is_external = False
-    without_subject = None  # as of ``TaskFunction``
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from django.db import DatabaseError, connections, models, transaction
+from django.db import DatabaseError, models
 
 from django_txtasks.conf import Config
 from django_txtasks.database.errors import is_timeout, text_of
@@ -19,11 +17,12 @@ from django_txtasks.inspection.finding import MAX_COUNTED_ROWS, Finding
 from django_txtasks.inspection.no_writes import NAME as NO_WRITES
 from django_txtasks.inspection.no_writes import NoWrites, no_writes
 from django_txtasks.inspection.questions import QUESTIONS, Question, View
+from django_txtasks.inspection.reading import reading
 from django_txtasks.lifecycle import statements
 from django_txtasks.models import Worker
 
 MAX_EXAMPLES = 3
-STATEMENT_TIMEOUT = timedelta(seconds=10)
+STATEMENT_SECONDS = 10.0
 """Longest time for one question, on PostgreSQL."""
 
 
@@ -37,7 +36,7 @@ def audit(alias: str, config: Config, long_running_after: timedelta | None = Non
         long_running_after: report tasks without a time limit that a living worker has run for longer; None: as
             the setting says.
     """
-    with _reading(alias):
+    with reading(alias, STATEMENT_SECONDS):
         view = _view(alias, config, long_running_after or config.long_running_after)
         refusal = no_writes(alias, is_anyone_alive=view.is_anyone_alive)
         dying = deaths(alias)
@@ -83,7 +82,7 @@ def _now(alias: str) -> datetime:
 def _answer(question: Question, view: View) -> Finding | None:
     """Ask one question. A question that the database does not answer in time is a finding itself."""
     try:
-        with _reading(view.alias):
+        with reading(view.alias, STATEMENT_SECONDS):
             asked = question.ask(view)
             found = asked if isinstance(asked, list) else _ids(asked)
             causes = question.causes(view) if found else []
@@ -110,23 +109,3 @@ def _unanswered(question: Question, error: DatabaseError) -> Finding:
 def _ids(rows: models.QuerySet[Any]) -> list[str]:
     """Return ids, at most one more than ``MAX_COUNTED_ROWS``."""
     return [str(pk) for pk in rows.order_by().values_list("pk", flat=True)[: MAX_COUNTED_ROWS + 1]]
-
-
-@contextmanager
-def _reading(alias: str) -> Iterator[None]:
-    """Open a short read-only transaction with a time limit on PostgreSQL; do nothing on other databases.
-
-    SQLite may begin even a reading transaction as a writing one.
-    """
-    connection = connections[alias]
-    if connection.vendor != "postgresql":
-        yield
-        return
-    with transaction.atomic(using=alias):
-        with connection.cursor() as cursor:
-            # so that a second query sees later commits
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY")
-            cursor.execute(
-                f"SET LOCAL statement_timeout = {STATEMENT_TIMEOUT // timedelta(milliseconds=1)}"
-            )
-        yield

@@ -40,6 +40,7 @@ from django_txtasks.overview.running import (
     running,
     workers,
 )
+from django_txtasks.overview.spans import with_releases
 from django_txtasks.schedules.statements import NOW_IN_UTC
 from django_txtasks.schedules.status import status_of_rows
 from django_txtasks.schedules.ticks import moment_of
@@ -201,13 +202,8 @@ def _figures(alias: str) -> tuple[Figures, dict[str | None, tuple[Point, ...]]]:
     if not get_config().stats:
         return NO_FIGURES, {}
     charts = stats.charts(SPAN, alias)
-    begin = charts[None].points[0].starts_at
-    figures = Figures(
-        is_on=True,
-        chart=charts[None],
-        functions=stats.functions(SPAN, alias).functions[:MOST_FUNCTIONS],
-        deploys=tuple(one for one in stats.deploys(alias) if one.first_seen >= begin),
-    )
+    functions = stats.functions(SPAN, alias).functions[:MOST_FUNCTIONS]
+    figures = replace(with_releases(charts[None], alias), functions=functions)
     return figures, {queue: chart.points for queue, chart in charts.items()}
 
 

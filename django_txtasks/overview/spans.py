@@ -44,7 +44,11 @@ def _read(found: Overview, name: str) -> Figures:
     queues = len(found.queues) + found.more_queues
     if name == DAY and queues * span.total_seconds() / 60 > MOST_ROWS:
         span = DAY_BY_HOURS
-    chart = stats.chart(None, span, found.database)
+    return with_releases(stats.chart(None, span, found.database), found.database)
+
+
+def with_releases(chart: stats.Chart, alias: str) -> Figures:
+    """Return a chart with the releases whose first worker started in its time."""
     begin = chart.points[0].starts_at
-    deploys = tuple(one for one in stats.deploys(found.database) if one.first_seen >= begin)
+    deploys = tuple(one for one in stats.deploys(alias) if one.first_seen >= begin)
     return Figures(is_on=True, chart=chart, deploys=deploys)

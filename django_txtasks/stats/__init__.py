@@ -5,9 +5,8 @@ that are not added up yet.
 """
 
 from django_txtasks.stats.by_cause import Cause, Causes, causes
-from django_txtasks.stats.counters import totals
 from django_txtasks.stats.curve import chart, charts
-from django_txtasks.stats.functions_of_span import functions
+from django_txtasks.stats.reading import functions, totals
 from django_txtasks.stats.records import (
     Chart,
     Deploy,

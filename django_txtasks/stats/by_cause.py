@@ -130,23 +130,6 @@ class Size(NamedTuple):
     last: uuid.UUID
 
 
-class _Measured(NamedTuple):
-    """A cause of one queue: its numbers in the order of ``STATES``, and the outer rows."""
-
-    queue: str
-    fingerprint: int | None
-    numbers: list[int]
-    is_capped: bool
-    oldest: Any
-    newest: Any
-
-    @property
-    def rank(self) -> tuple[Any, ...]:
-        """Higher = it is shown before others."""
-        dead, held, retrying = self.numbers
-        return dead, retrying, held, self.newest.run_after or LONG_AGO
-
-
 def causes(limit: int = 50, using: str = "default") -> Causes:
     """Return why live tasks have failed: one entry for each cause and queue.
 
@@ -282,8 +265,8 @@ def _values(place: Place) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _measured(alias: str, sizes: Iterable[Size]) -> list[_Measured]:
-    """Return the causes with their outer rows, the one with the most dead tasks first."""
+def _measured(alias: str, sizes: Iterable[Size]) -> list[Cause]:
+    """Return the causes without their errors, the one with the most dead tasks first."""
     by_cause: dict[tuple[str, int | None], list[Size]] = {}
     for size in sizes:
         by_cause.setdefault((size.place.queue, size.place.cause), []).append(size)
@@ -294,35 +277,41 @@ def _measured(alias: str, sizes: Iterable[Size]) -> list[_Measured]:
         Task.objects.using(alias).filter(pk__in=every).only("task_name", "run_after", "started_at")
     )
     rows = {row.pk: row for row in tasks}
-    measured = []
-    for (queue, fingerprint), found in by_cause.items():
+    releases, measured = deploys(alias), []
+    for found in by_cause.values():
         ids = {one for size in found for one in (size.first, size.last)}
         outer = [rows[one] for one in ids & rows.keys()]  # a task may have ended in the meantime
-        if not outer:
-            continue
-        outer.sort(key=lambda row: (row.run_after or LONG_AGO, row.pk))
-        counts = {size.place.status: size.number for size in found}
-        numbers = [counts.get(status, 0) for status in STATES]
-        is_capped = any(size.is_capped for size in found)
-        measured.append(_Measured(queue, fingerprint, numbers, is_capped, outer[0], outer[-1]))
-    return sorted(measured, key=lambda one: one.rank, reverse=True)
+        if outer:
+            measured.append(_cause(found, outer, releases))
+    return sorted(measured, key=_rank, reverse=True)
 
 
-def _with_errors(alias: str, measured: Sequence[_Measured]) -> tuple[Cause, ...]:
-    errors = _last_errors(alias, [one.newest.pk for one in measured])
-    releases = deploys(alias)
-    return tuple(_cause(one, errors.get(one.newest.pk, ("", "")), releases) for one in measured)
-
-
-def _cause(one: _Measured, error: tuple[str, str], releases: Sequence[Deploy]) -> Cause:
-    dead, held, retrying = one.numbers
-    begin = one.oldest.started_at or one.oldest.run_after or LONG_AGO
+def _cause(found: Sequence[Size], outer: list[Any], releases: Sequence[Deploy]) -> Cause:
+    """Return a cause without its error, from its places and from the rows that were due first and last there."""
+    outer.sort(key=lambda row: (row.run_after or LONG_AGO, row.pk))
+    oldest, newest, place = outer[0], outer[-1], found[0].place
+    counts = {size.place.status: size.number for size in found}
+    dead, held, retrying = (counts.get(status, 0) for status in STATES)
+    begin = oldest.started_at or oldest.run_after or LONG_AGO
     before, since = ["", "", *(one.release for one in releases if one.first_seen <= begin)][-2:]
     return Cause(
-        one.fingerprint, one.queue, one.newest.task_name, *error, dead, retrying, held,
-        one.is_capped, one.oldest.run_after, one.newest.run_after, one.newest.pk,
+        place.cause, place.queue, newest.task_name, "", "", dead, retrying, held,
+        any(size.is_capped for size in found), oldest.run_after, newest.run_after, newest.pk,
         since=since, before=before,
     )  # fmt: skip
+
+
+def _rank(one: Cause) -> tuple[Any, ...]:
+    """Return the place of a cause; higher = it is shown before others."""
+    return one.dead, one.retrying, one.held, one.last or LONG_AGO
+
+
+def _with_errors(alias: str, measured: Sequence[Cause]) -> tuple[Cause, ...]:
+    errors = _last_errors(alias, [one.sample for one in measured])
+    found = [(one, *errors.get(one.sample, ("", ""))) for one in measured]
+    return tuple(
+        dataclasses.replace(one, exception=name, last_line=line) for one, name, line in found
+    )
 
 
 def _last_errors(alias: str, ids: list[uuid.UUID]) -> dict[uuid.UUID, tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from django_txtasks.counts.adding_up import DAY, EPOCH, HOUR, MINUTE, TEN_MINUTES
 from django_txtasks.database.execute import fetch_value
-from django_txtasks.stats.reading import NOW, Row, check_span, rows
+from django_txtasks.stats.reading import NOW, RAW_SINCE, Row, check_span, rows
 from django_txtasks.stats.records import Chart, Point
 
 
@@ -27,7 +27,6 @@ SCALES = (
     _Scale(timedelta(days=400), DAY, DAY),
 )
 SINCE = "AND task_name = '' AND queue_name > '' AND starts_at > {ago}"
-RAW_SINCE = "AND at > {ago}"
 OF_QUEUE = " AND queue_name = %(queue)s"
 
 

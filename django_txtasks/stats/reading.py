@@ -1,4 +1,4 @@
-"""Rows of figures, added up and not added up yet, in one statement."""
+"""Figures from rows that are added up and rows that are not added up yet, in one statement."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from django_txtasks.counts.adding_up import DAY, EVER, HOUR, TEN_MINUTES
+from django_txtasks.counts.places import Places
 from django_txtasks.counts.tally import Columns, Counts, Name
 from django_txtasks.database.execute import fetch_as
 from django_txtasks.exceptions import InvalidOption
-from django_txtasks.stats.records import FunctionStats, Histogram
+from django_txtasks.stats.records import Functions, FunctionStats, Histogram, QueueTimes, Totals
 
 MAX_RAW_ROWS = 10_000
 """Number of rows not added up that a reader adds. If there are more, no cleaner has added up for minutes."""
@@ -28,6 +30,10 @@ ROWS = """
               FROM (SELECT * FROM txtasks_rawstat WHERE 1 = 1 <raw> LIMIT %(limit)s) AS raw) AS figures
 """
 NOW = "SELECT {seconds_of_at} FROM (SELECT {now} AS at) AS clock"
+LONGEST_OF_WIDTH = {TEN_MINUTES: timedelta(hours=3), HOUR: timedelta(days=7)}
+"""Longest span that is read from rows of each width, so that few rows are read. Longer ones are read from days."""
+OF_FUNCTIONS = "AND task_name > '' AND starts_at > {ago}"
+RAW_SINCE = "AND at > {ago}"
 
 
 class Row(NamedTuple):
@@ -56,6 +62,56 @@ class Row(NamedTuple):
     def counts(self) -> Columns:
         """The values that are added."""
         return Columns(*self[6:])
+
+
+def functions(span: timedelta, using: str = "default") -> Functions:
+    """Return the figures of each task function in the last ``span``.
+
+    It is read from whole rows of 10 minutes, an hour or a day, so it begins up to one row earlier.
+
+    Raises:
+        InvalidOption: the span is no time for which figures are kept.
+    """
+    check_span(span)
+    width = next((width for width, longest in LONGEST_OF_WIDTH.items() if span <= longest), DAY)
+    age = span.total_seconds() + width
+    found, is_behind = rows(using, added_up=OF_FUNCTIONS, raw=RAW_SINCE, width=width, age=age)
+    stats = [function_stats(name, counts) for name, counts in by_name(found).items()]
+    stats.sort(key=lambda one: (-one.run_seconds, one.queue, one.task))
+    return Functions(tuple(stats), is_behind)
+
+
+def totals(using: str = "default") -> Totals:
+    """Return the figures of each task function, and the times of each queue, since the first attempt.
+
+    The first 1,000 pairs of queue and function, in the first 100 queues, are counted apart, all others as
+    ``(others)``, so that the answer stays short whatever names the code makes.
+    """
+    found, is_behind = rows(using, added_up="", raw="", width=EVER)
+    sums = by_name(found, _places(found).take)
+    queues: dict[str, Counts] = {}
+    for name, counts in sorted(sums.items()):
+        queues.setdefault(name.queue, Counts()).add(counts.columns())
+    return Totals(
+        functions=tuple(function_stats(name, counts) for name, counts in sorted(sums.items())),
+        queues=tuple(_times(queue, counts) for queue, counts in queues.items()),
+        is_behind=is_behind,
+    )
+
+
+def _places(found: list[Row]) -> Places:
+    """Give places to the names that a cleaner has added up, and then to the new ones, in each process the same."""
+    named = sorted((one.is_raw, one.queue, one.task) for one in found if one.queue)
+    return Places(Name(queue, task) for _is_raw, queue, task in named)
+
+
+def _times(queue: str, counts: Counts) -> QueueTimes:
+    return QueueTimes(
+        queue=queue,
+        run_seconds=counts.run_ms / 1000.0,
+        wait=Histogram(tuple(counts.wait)),
+        run=Histogram(tuple(counts.run)),
+    )
 
 
 def rows(alias: str, *, added_up: str, raw: str, **params: Any) -> tuple[list[Row], bool]:

@@ -81,50 +81,8 @@ PERCENT_PER_CHARACTER = 1.9
 """Width of a letter of a label on a phone, as a share of the chart."""
 
 
-class ShownChart(NamedTuple):
-    """The chart of a time, with a sentence for people who do not see it.
-
-    Attributes:
-        marks: the releases, each with a line; ``labels``: rows of their names, in which none covers another.
-        spans: label, name, and whether it is shown, of each time that the chart can show.
-    """
-
-    title: str
-    spans: list[tuple[str, str, bool]]
-    bars: charts.Bars
-    marks: list[Mark]
-    labels: list[list[Mark]]
-    first: str
-    middle: str
-    most: str
-    most_due: str
-    sentence: str
-    is_behind: bool
-
-
-class ShownCause(NamedTuple):
-    """Why tasks have failed, with the list of these tasks."""
-
-    exception: str
-    task: str
-    queue: str
-    last_line: str
-    since: str
-    url: str
-    cells: list[tuple[str, str]]
-
-
-class ShownFunction(NamedTuple):
-    """A task function by the time that it used."""
-
-    name: str
-    url: str
-    percent: int
-    cells: list[tuple[str, str]]
-
-
-def chart(found: Overview, name: str = HOUR) -> ShownChart | None:
-    """Return the chart of a time; None if nothing is counted.
+def chart(found: Overview, name: str = HOUR) -> dict[str, Any] | None:
+    """Return the chart of a time, with a sentence for people who do not see it; None if nothing is counted.
 
     Args:
         name: a key of ``SPANS``; with any other name it is the last hour.
@@ -144,40 +102,40 @@ def chart(found: Overview, name: str = HOUR) -> ShownChart | None:
     done = sum(one.succeeded for one in chart.points)
     failed = sum(one.failed + one.died for one in chart.points)
     label = _date if chart.step >= DAY_SECONDS else _hour
-    return ShownChart(
-        title=span.title,
-        spans=[(one.label, key, one is span) for key, one in SPANS.items()],
-        bars=bars,
-        marks=marks,
-        labels=_in_rows(marks),
-        first=label(starts[0]),
-        middle=label(starts[len(starts) // 2]),
-        most=_IN_A_STEP[chart.step] % {"n": number(bars.most)},
-        most_due=number(bars.most_of_line),
-        sentence=span.sentence % {"done": number(done), "failed": number(failed)},
-        is_behind=chart.is_behind,
-    )
+    return {
+        "title": span.title,
+        "spans": [(one.label, key, one is span) for key, one in SPANS.items()],
+        "bars": bars,
+        "marks": marks,
+        "labels": _in_rows(marks),
+        "first": label(starts[0]),
+        "middle": label(starts[len(starts) // 2]),
+        "most": _IN_A_STEP[chart.step] % {"n": number(bars.most)},
+        "most_due": number(bars.most_of_line),
+        "sentence": span.sentence % {"done": number(done), "failed": number(failed)},
+        "is_behind": chart.is_behind,
+    }
 
 
-def cause(one: Cause, now: datetime, links: Links) -> ShownCause:
+def cause(one: Cause, now: datetime, links: Links) -> dict[str, Any]:
     """Return a cause. Its first and last time are those at which its tasks were due."""
     filters = {"queue": one.queue} | (
         {"cause": str(one.fingerprint)} if one.fingerprint is not None else {"state": Status.DEAD}
     )
-    return ShownCause(
-        exception=one.exception.removeprefix("builtins.") or _("unknown error"),
-        task=one.task,
-        queue=one.queue,
-        last_line=shown.line(one.last_line),
-        since=one.since,
-        url=links.tasks(**filters),
-        cells=[
+    return {
+        "exception": one.exception.removeprefix("builtins.") or _("unknown error"),
+        "task": one.task,
+        "queue": one.queue,
+        "last_line": shown.line(one.last_line),
+        "since": one.since,
+        "url": links.tasks(**filters),
+        "cells": [
             (_("Dead"), _number(one.dead)),
             (_("Retrying"), _number(one.retrying)),
             (_("First due"), shown.age(one.first, now)),
             (_("Last due"), shown.age(one.last, now)),
         ],
-    )
+    }
 
 
 def _mark(place: float, width: int, release: str) -> Mark:
@@ -225,16 +183,16 @@ def _date(moment: datetime) -> str:
     return date_format(moment, "MONTH_DAY_FORMAT")
 
 
-def functions(found: Overview, links: Links) -> list[ShownFunction]:
+def functions(found: Overview, links: Links) -> list[dict[str, Any]]:
     functions = found.figures.functions
     most = max((one.run_seconds for one in functions), default=0.0)
     return [
-        ShownFunction(
-            name=one.task,
-            url=links.tasks(task=one.task),
-            percent=round(100 * one.run_seconds / most) if most else 0,
-            cells=_cells_of_function(one),
-        )
+        {
+            "name": one.task,
+            "url": links.tasks(task=one.task),
+            "percent": round(100 * one.run_seconds / most) if most else 0,
+            "cells": _cells_of_function(one),
+        }
         for one in functions
     ]
 

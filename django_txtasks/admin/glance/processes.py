@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
@@ -18,18 +18,6 @@ from django_txtasks.wording import time_text
 MOST_ARGUMENT_CHARACTERS = 60
 
 
-class ShownTask(NamedTuple):
-    """A running task."""
-
-    name: str
-    url: str
-    details: str
-    since: str
-    limit: str
-    percent: int | None
-    is_long: bool
-
-
 class ShownRow(NamedTuple):
     """A lane or a schedule: its name, its page, and its state in words."""
 
@@ -39,33 +27,20 @@ class ShownRow(NamedTuple):
     note: str
 
 
-class ShownWorker(NamedTuple):
-    """A worker."""
-
-    figures: WorkerFigures
-    url: str
-    queues: str
-    load: str
-    percent: int
-    seen: str
-    note: str
-    is_bad: bool
-
-
-def running(found: Overview, links: Links) -> list[ShownTask]:
+def running(found: Overview, links: Links) -> list[dict[str, Any]]:
     calls = _calls(found.database, found.running)
     return [
-        ShownTask(
-            name=one.task_name,
-            url=links.page("task_change", one.id),
-            details=_details(one, calls.get(one.id, "")),
-            since=rough(one.seconds),
-            limit=_("of %(span)s") % {"span": rough(one.timeout)}
+        {
+            "name": one.task_name,
+            "url": links.page("task_change", one.id),
+            "details": _details(one, calls.get(one.id, "")),
+            "since": rough(one.seconds),
+            "limit": _("of %(span)s") % {"span": rough(one.timeout)}
             if one.timeout
             else _("no time limit"),
-            percent=None if one.share is None else round(100 * one.share),
-            is_long=one.share is not None and one.share > 0.9,
-        )
+            "percent": None if one.share is None else round(100 * one.share),
+            "is_long": one.share is not None and one.share > 0.9,
+        }
         for one in found.running
     ]
 
@@ -99,25 +74,25 @@ def _progress(one: RunningTask) -> str:
     return f"{done} {one.progress.note}".strip()
 
 
-def worker(one: WorkerFigures, links: Links) -> ShownWorker:
+def worker(one: WorkerFigures, links: Links) -> dict[str, Any]:
     states = {
         "silent": _("silent: nobody has declared it lost yet"),
         "lost": _("silent: declared lost"),
         "suspected": _("suspected"),
     }
-    return ShownWorker(
-        figures=one,
-        url=links.page("worker_change", one.id),
-        queues=shown.line(", ".join(one.queues), 80),
-        load=_("drain")
+    return {
+        "figures": one,
+        "url": links.page("worker_change", one.id),
+        "queues": shown.line(", ".join(one.queues), 80),
+        "load": _("drain")
         if one.is_drain
         else _("%(running)s of %(slots)s")
         % {"running": number(one.running), "slots": number(one.slots)},
-        percent=round(100 * one.share),
-        seen=exact(one.seen),
-        note=states.get(one.state, _("runs tasks alone after a crash") if one.is_alone else ""),
-        is_bad=not one.is_alive,
-    )
+        "percent": round(100 * one.share),
+        "seen": exact(one.seen),
+        "note": states.get(one.state, _("runs tasks alone after a crash") if one.is_alone else ""),
+        "is_bad": not one.is_alive,
+    }
 
 
 def lane(one: FullLane, links: Links) -> ShownRow:

@@ -29,8 +29,8 @@ _SLOTS = ngettext_lazy("%(n)s slot", "%(n)s slots", "number")
 _OF_SLOTS = ngettext_lazy("of %(n)s slot", "of %(n)s slots", "number")
 
 
-class Tile(NamedTuple):
-    """One of the large numbers: its label, its list, a note below it, and whether the note is a warning."""
+class LinkedNumber(NamedTuple):
+    """A number with its label, its list, its age, a note below it, and whether it is a warning."""
 
     number: str
     label: str
@@ -53,31 +53,6 @@ class ShownProblem(NamedTuple):
     resume: str = ""
     url: str = ""
     link: str = ""
-
-
-class Cell(NamedTuple):
-    """A number of the table of queues with its list; ``label`` names the column."""
-
-    label: str
-    number: str
-    url: str
-    is_bad: bool = False
-    age: str = ""
-
-
-class ShownQueue(NamedTuple):
-    """A row of the table of queues."""
-
-    figures: QueueFigures
-    url: str
-    cells: list[Cell]
-    oldest: str
-    per_minute: str
-    bars: charts.Bars
-    empty_in: str
-    served_by: str
-    is_bad: bool
-    can_pause: bool
 
 
 def problem(one: Problem, user: Any, links: Links) -> ShownProblem:
@@ -112,29 +87,30 @@ def problem(one: Problem, user: Any, links: Links) -> ShownProblem:
     return ShownProblem(one.text, one.is_warning, resume, url, link)
 
 
-def tiles(found: Overview, links: Links) -> list[Tile]:
+def tiles(found: Overview, links: Links) -> list[LinkedNumber]:
     due, dead = found.total("due"), found.total("dead")
     oldest = _("oldest %(span)s") % {"span": rough(found.oldest)} if found.oldest >= 1 else ""
     running = found.running_total
     slots = counted(_OF_SLOTS, found.slots)
     retrying, later, held = (found.total(state) for state in ("retrying", "later", "held"))
     return [
-        Tile(number(due), _("due"), links.tasks(due="due"), oldest, found.oldest >= 60, age_of(due)),
-        Tile(number(running), _("running"), links.tasks(state=Status.CLAIMED), slots),
-        Tile(
-            number(retrying), _("retrying"), links.tasks(state=RETRYING), "", False,
-            age_of(retrying),
+        _tile(_("due"), due, links.tasks(due="due"))._replace(
+            note=oldest, is_bad=found.oldest >= 60
         ),
-        Tile(number(later), _("later"), links.tasks(due="later"), "", False, age_of(later)),
-        Tile(number(dead), _("dead"), links.tasks(state=Status.DEAD), "", bool(dead), age_of(dead)),
-        Tile(number(held), _("held"), links.tasks(state=Status.HELD), "", False, age_of(held)),
-    ]  # fmt: skip
+        LinkedNumber(number(running), _("running"), links.tasks(state=Status.CLAIMED), slots),
+        _tile(_("retrying"), retrying, links.tasks(state=RETRYING)),
+        _tile(_("later"), later, links.tasks(due="later")),
+        _tile(_("dead"), dead, links.tasks(state=Status.DEAD))._replace(is_bad=bool(dead)),
+        _tile(_("held"), held, links.tasks(state=Status.HELD)),
+    ]
 
 
-def queue(one: QueueFigures, links: Links) -> ShownQueue:
+def queue(one: QueueFigures, links: Links) -> dict[str, Any]:
     cells = [
         _cell(_("due"), one.due, links.tasks(due="due", queue=one.name)),
-        Cell(_("running"), number(one.running), links.tasks(state=Status.CLAIMED, queue=one.name)),
+        LinkedNumber(
+            number(one.running), _("running"), links.tasks(state=Status.CLAIMED, queue=one.name)
+        ),
         _cell(_("retrying"), one.retrying, links.tasks(state=RETRYING, queue=one.name)),
         _cell(_("later"), one.later, links.tasks(due="later", queue=one.name)),
         _cell(_("dead"), one.dead, links.tasks(state=Status.DEAD, queue=one.name))._replace(
@@ -146,22 +122,26 @@ def queue(one: QueueFigures, links: Links) -> ShownQueue:
         serves = f"{counted(_WORKERS, one.workers)} · {counted(_SLOTS, one.slots)}"
     is_bad = one.pause is not None or (bool(one.due) and not one.workers)
     oldest = exact(one.oldest) if one.due else shown.EMPTY
-    return ShownQueue(
-        figures=one,
-        url=links.tasks(queue=one.name),
-        cells=cells,
-        oldest=oldest,
-        per_minute=_rate(one.per_minute),
-        bars=bars_of(one.minutes),
-        empty_in=_empty_in(one),
-        served_by=serves,
-        is_bad=is_bad,
-        can_pause=one.name in get_config().queues,
-    )
+    return {
+        "figures": one,
+        "url": links.tasks(queue=one.name),
+        "cells": cells,
+        "oldest": oldest,
+        "per_minute": _rate(one.per_minute),
+        "bars": bars_of(one.minutes),
+        "empty_in": _empty_in(one),
+        "served_by": serves,
+        "is_bad": is_bad,
+        "can_pause": one.name in get_config().queues,
+    }
 
 
-def _cell(label: str, count: Count, url: str) -> Cell:
-    return Cell(label, number(count) if count else "·", url, False, age_of(count))
+def _tile(label: str, count: Count, url: str) -> LinkedNumber:
+    return LinkedNumber(number(count), label, url, age=age_of(count))
+
+
+def _cell(label: str, count: Count, url: str) -> LinkedNumber:
+    return LinkedNumber(number(count) if count else "·", label, url, age=age_of(count))
 
 
 def _rate(per_minute: float) -> str:

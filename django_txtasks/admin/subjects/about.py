@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.html import format_html, format_html_join
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import links, shown
+from django_txtasks.admin.base import ModelAdmin
 from django_txtasks.links.subjects import model_named
 from django_txtasks.models import FinishedTask, Link
-
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Any]
-else:
-    ModelAdmin = admin.ModelAdmin
 
 MOST_OBJECTS = 20
 MAX_MERGED = 20
@@ -64,13 +58,7 @@ def objects_of(
     rows = Link.objects.using(alias).filter(task_id__in=ids)
     subjects = rows.order_by("subject_type", "subject_id").values_list("subject_type", "subject_id")
     found = list(subjects.distinct()[: MOST_OBJECTS + 1])
-    lines = format_html_join(
-        "",
-        "<div>{}</div>",
-        ((_shown(site, request, *subject),) for subject in found[:MOST_OBJECTS]),
-    )
-    more = gettext("and others") if len(found) > MOST_OBJECTS else ""
-    return format_html("{}{}", lines, more) or shown.EMPTY
+    return shown.first_of(found, MOST_OBJECTS, lambda subject: _shown(site, request, *subject))
 
 
 def _shown(site: admin.AdminSite, request: HttpRequest, subject_type: str, subject_id: str) -> str:

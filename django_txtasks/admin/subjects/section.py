@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -12,13 +12,9 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import links, shown
+from django_txtasks.admin.base import ModelAdmin
 from django_txtasks.links.reading import links_of, tasks_of
 from django_txtasks.models import DatabaseNow, FinishedTask, Link, Outcome, Status, Task
-
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Any]
-else:
-    ModelAdmin = admin.ModelAdmin
 
 MOST_TASKS = 20
 MOST_LINKS = 1_000

@@ -88,7 +88,7 @@ class Celery(celery.Celery):  # type: ignore[misc]  # Celery has no types
     def producer_or_acquire(self, producer: Any = None) -> AbstractContextManager[Any]:
         """Return the producer as a context. While it is a ``Publisher``, the result backend is at rest."""
         if isinstance(producer, Publisher):
-            return _keeping(producer)
+            return _with_value(_kept, producer)
         context: AbstractContextManager[Any] = super().producer_or_acquire(producer)
         return context
 
@@ -115,23 +115,19 @@ class Celery(celery.Celery):  # type: ignore[misc]  # Celery has no types
         return CeleryTarget(self)
 
 
-@contextmanager
-def _keeping(publisher: Publisher) -> Iterator[Publisher]:
-    token = _kept.set(publisher)
-    try:
-        yield publisher
-    finally:
-        _kept.reset(token)
-
-
-@contextmanager
-def going_straight() -> Iterator[None]:
+def going_straight() -> AbstractContextManager[Any]:
     """Send to the broker meanwhile, also inside a transaction."""
-    token = _goes_straight.set(True)
+    return _with_value(_goes_straight, True)
+
+
+@contextmanager
+def _with_value(variable: ContextVar[Any], value: Any) -> Iterator[Any]:
+    """Set a variable inside a block."""
+    token = variable.set(value)
     try:
-        yield
+        yield value
     finally:
-        _goes_straight.reset(token)
+        variable.reset(token)
 
 
 def is_in_transaction(alias: str) -> bool:

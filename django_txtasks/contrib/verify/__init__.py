@@ -6,7 +6,7 @@ prefix; it makes both and removes both.
 * ``scratch``: the database; ``project``, ``settings``, ``router``: the user's project, pointed at it
 * ``apps``, ``models``, ``tasks``, ``prepare``: the app that only the storm's processes install
 * ``plan``: the tasks and the faults, a pure function of the seed
-* ``producer``, ``answers``: enqueue tasks, and send the values that tasks wait for
+* ``producer``: enqueues tasks, and sends the values that tasks wait for
 * ``journal``: notes on disk about promised and started tasks
 * ``crew``, ``proxy``, ``faults``, ``storm``: the processes, and the faults that hit them
 * ``evidence``, ``keys``: observations, and the tasks that they belong to

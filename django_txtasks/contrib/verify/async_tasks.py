@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks import TaskContext, TaskFunction, task
+from django_txtasks import TaskContext, task
 from django_txtasks.contrib.verify.plan import NAP_SECONDS, STEPS
 from django_txtasks.contrib.verify.project import LANE, WAIT
-from django_txtasks.contrib.verify.tasks import leave_effect, noted, shelf
+from django_txtasks.contrib.verify.tasks import by_kind, leave_effect, noted, shelf
 
 
 @task(takes_context=True)
@@ -81,17 +80,7 @@ async def waiting(ctx: TaskContext, key: str, seconds: float = 0.0) -> None:
         await sync_to_async(leave_effect)(ctx, key, "waiting", value)
 
 
-FUNCTIONS: dict[str, TaskFunction[..., Any]] = {
-    "plain": plain,
-    "flaky": flaky,
-    "doomed": doomed,
-    "idempotent": idempotent,
-    "unique": unique,
-    "laned": laned,
-    "stepped": stepped,
-    "sleeping": sleeping,
-    "waiting": waiting,
-}
+FUNCTIONS = by_kind(plain, flaky, doomed, idempotent, unique, laned, stepped, sleeping, waiting)
 """The functions by kind. An atomic task cannot be async."""
 
 

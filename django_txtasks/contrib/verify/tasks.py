@@ -119,19 +119,14 @@ def ended(ctx: TaskContext, data: dict[str, Any]) -> None:
     _run(ctx, key_of(ctx.task_id, [data]), "ended", 0.0)
 
 
-_FUNCTIONS: dict[str, TaskFunction[..., Any]] = {
-    "plain": plain,
-    "flaky": flaky,
-    "doomed": doomed,
-    "idempotent": idempotent,
-    "unique": unique,
-    "laned": laned,
-    "stepped": stepped,
-    "sleeping": sleeping,
-    "waiting": waiting,
-    "atomic": atomic,
-    "increment": increment,
-}
+def by_kind(*functions: TaskFunction[..., Any]) -> dict[str, TaskFunction[..., Any]]:
+    """Return task functions by their names, which are their kinds."""
+    return {one.declaration.name.rpartition(".")[2]: one for one in functions}
+
+
+_FUNCTIONS = by_kind(
+    plain, flaky, doomed, idempotent, unique, laned, stepped, sleeping, waiting, atomic, increment
+)
 
 
 def function_of(kind: str, key: str) -> TaskFunction[..., Any]:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from django.db import connections
 
 from django_txtasks.database.errors import TookTooLong
-from django_txtasks.database.execute import execute
 from django_txtasks.database.time_limits import fetch_within
-from django_txtasks.database.transactions import own_transaction
+from django_txtasks.inspection.reading import reading
 
 ROWS_PER_PART = 20_000
 """Number of rows that one statement groups."""
@@ -93,7 +91,7 @@ def shapes_of_rows(alias: str, seconds: float) -> Iterator[tuple[Shape, int, str
         left = until - time.monotonic()
         if left <= 0:
             raise TookTooLong(f"to read the waiting tasks took longer than {seconds:g} s")
-        with _reading(alias, left):
+        with reading(alias, left):
             bounds: dict[str, Any] = {} if after is None else {"after": after}
             begin = "" if after is None else "WHERE id > %(after)s"
             ends = fetch_within(
@@ -111,7 +109,7 @@ def shapes_of_rows(alias: str, seconds: float) -> Iterator[tuple[Shape, int, str
 
 def hooks_of_batches(alias: str, seconds: float) -> tuple[list[tuple[str, int, str]], bool]:
     """Return the hooks of open batches, each with a number and the id of one, and whether there are more."""
-    with _reading(alias, seconds):
+    with reading(alias, seconds):
         found = fetch_within(alias, _BATCHES, seconds, limit=MOST_BATCHES + 1)
     return found, sum(count for _, count, _ in found) > MOST_BATCHES
 
@@ -120,15 +118,3 @@ def _shape(row: tuple[Any, ...]) -> tuple[Shape, int, str]:
     name, queue, status, args, names, hooks, count, sample = row
     known = None if names is None else tuple(sorted(set(json.loads(names))))
     return Shape(name, queue, status, Call(args, known), hooks or "{}"), count, sample
-
-
-@contextmanager
-def _reading(alias: str, seconds: float) -> Iterator[None]:
-    """Open a read-only transaction whose statements have this limit on PostgreSQL."""
-    if connections[alias].vendor != "postgresql":
-        yield
-        return
-    with own_transaction(alias):
-        execute(alias, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY")
-        execute(alias, f"SET LOCAL statement_timeout = {max(1, int(seconds * 1000))}")
-        yield
