@@ -448,15 +448,15 @@ def end_other_sessions() -> None:
 
 
 def patiently(work: Callable[[], Any]) -> Any:
-    """Run a transaction again when the database asks for it, or SQLite was locked for long, as workers do."""
-    from django_txtasks.database.errors import is_repeatable, took_too_long
+    """Run a transaction again when the database asks for it or a lock was held for long, as workers do."""
+    from django_txtasks.database.errors import is_in_the_way, is_timeout
 
     while True:
         try:
             return work()
         except OperationalError as error:
-            is_locked = connection.vendor == "sqlite" and took_too_long(error)
-            if not (is_repeatable(error) or is_locked):
+            is_locked = connection.vendor == "sqlite" and is_timeout(error)
+            if not (is_in_the_way(error) or is_locked):
                 raise
 
 

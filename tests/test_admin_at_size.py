@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models import Model
 from django.test import Client, RequestFactory
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from reads import explained, work_counted
 
@@ -266,6 +267,14 @@ def test_nothing_of_a_list_stays_set_in_the_session(client: Client) -> None:
             "SELECT current_setting('enable_sort'), current_setting('statement_timeout')"
         )
         assert cursor.fetchone() == ("on", "0")
+
+
+def test_no_page_limits_the_pauses_of_its_request(client: Client) -> None:
+    """The server would end the session during a slow page, and with ATOMIC_REQUESTS the request would fail."""
+    with CaptureQueriesContext(connection) as asked:
+        for page in ("/admin/txtasks/", TASKS, f"{TASKS}?q=send", f"{TASKS}{task()}/change/"):
+            assert client.get(page).status_code == 200
+    assert not [one["sql"] for one in asked if "idle" in one["sql"].partition("FROM")[0]]
 
 
 def test_all_workers_are_listed(client: Client) -> None:

@@ -374,15 +374,29 @@ def test_a_worker_whose_turn_is_frozen_is_not_waited_for():
         assert cleaning.lose("default", seen)
 
 
-def test_a_turn_limits_how_long_it_may_freeze_with_its_locks():
+def limit_of_idle_transactions():
     shown = {
         "postgresql": "SELECT current_setting('idle_in_transaction_session_timeout')",
         "mysql": "SELECT @@idle_transaction_timeout",
         "sqlite": "SELECT 'one writer, whose file lock ends with its process'",
     }
+    ((limit,),) = helpers.execute(shown[connection.vendor])
+    return limit
+
+
+def test_a_turn_limits_how_long_it_may_freeze_with_its_locks():
     with own_transaction("default", limit=timedelta(seconds=7)):
-        ((limit,),) = helpers.execute(shown[connection.vendor])
+        limit = limit_of_idle_transactions()
     assert limit in ("7s", 7) or connection.vendor == "sqlite"
+
+
+def test_a_callers_transaction_keeps_its_own_limit():
+    """The server would end the caller's session if the caller is slow: see ATOMIC_REQUESTS."""
+    with transaction.atomic():
+        before = limit_of_idle_transactions()
+        with own_transaction("default", limit=timedelta(seconds=7)):
+            assert limit_of_idle_transactions() == before
+        assert limit_of_idle_transactions() == before
 
 
 @pytest.mark.skipif(

@@ -43,20 +43,24 @@ def own_transaction(
     Args:
         limit: longest time for which the client may freeze in the transaction; on PostgreSQL, also twice the limit
             of one statement. A stopped process must not keep rows locked, because the cleaner needs them. MySQL,
-            unlike MariaDB, has no such limit.
+            unlike MariaDB, has no such limit. A caller's open transaction keeps its own limit for a frozen client,
+            because ours would end the caller's session.
         in_order: with ``limit``, on PostgreSQL: read few pending rows in the order of their index, even if the
             statistics of an empty table make it seem as cheap to sort all of them.
         read_committed: each statement sees all earlier commits, whatever the isolation level of the connection. No
             transaction may be open.
     """
+    is_callers = connections[alias].in_atomic_block
     with transaction.atomic(using=alias):
         # SQLite needs no level: its one writer sees all commits
         if read_committed and connections[alias].vendor != "sqlite":
             execute(alias, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        if limit is not None and getattr(connections[alias], "mysql_is_mariadb", False):
+        is_mariadb = getattr(connections[alias], "mysql_is_mariadb", False)
+        if limit is not None and is_mariadb and not is_callers:
             _limit_mariadb(alias, max(1, math.ceil(limit.total_seconds())))
         if limit is not None and _lacks_limits(connections[alias]):
-            execute(alias, _LIMITS + _IN_ORDER if in_order else _LIMITS, **_limits(limit))
+            limits = _LIMITS_IN_CALLERS if is_callers else _LIMITS
+            execute(alias, limits + _IN_ORDER if in_order else limits, **_limits(limit))
         yield
 
 
@@ -114,12 +118,14 @@ def _limits(limit: timedelta) -> dict[str, str]:
 
 
 # Statements return times as text, and psycopg reads numbers from text: the role's formats must not change them.
-_LIMITS = """
-    SELECT set_config('DateStyle', 'ISO', true), set_config('extra_float_digits', '1', true),
-           set_config('idle_in_transaction_session_timeout', %(idle)s, true),
+_IDLE_LIMIT = """
+           set_config('idle_in_transaction_session_timeout', %(idle)s, true),"""
+_LIMITS = f"""
+    SELECT set_config('DateStyle', 'ISO', true), set_config('extra_float_digits', '1', true),{_IDLE_LIMIT}
            set_config('statement_timeout', %(statement)s, true),
            set_config('lock_timeout', %(lock)s, true)
 """
+_LIMITS_IN_CALLERS = _LIMITS.replace(_IDLE_LIMIT, "")
 # PostgreSQL gives a disabled step such a high cost that JIT would compile the query first, so JIT is off.
 _IN_ORDER = """
          , set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true),
