@@ -20,9 +20,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.views.debug import SafeExceptionReporterFilter
 
-from django_txtasks.admin import actions, bounded, columns, shown
+from django_txtasks.admin import bounded, columns, shown
 from django_txtasks.declarations import redaction
 from django_txtasks.models import Cleaner, FinishedTask, OnCrash, Outcome, Status, Task, Worker
+from django_txtasks.operations import slices
 
 pytestmark = [pytest.mark.django_db, pytest.mark.smoke]
 
@@ -308,7 +309,7 @@ def test_a_task_that_has_left_the_filtered_list_is_reported() -> None:
 
 
 def test_all_tasks_of_all_pages_move_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "ROWS_PER_CHUNK", 50)
+    monkeypatch.setattr(slices, "ROWS_PER_SLICE", 50)
     Task.objects.bulk_create(
         Task(id=uuid.uuid4(), task_name=KNOWN, status=Status.DEAD) for _ in range(120)
     )
