@@ -21,7 +21,6 @@ from django_txtasks.admin.bounded import following_indexes
 from django_txtasks.admin.confirming import ON_PAGE, Chosen, page_of_request
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import as_uuid
-from django_txtasks.declarations.registry import hint_queue
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.operators import Spread
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
@@ -213,7 +212,7 @@ class TaskActions(Base):
         if left := _count_chosen(request, moved) - moved.changed - barred:
             self.message_user(request, act.left % {"n": left}, messages.WARNING)
         if act.starts and changed:
-            due = {(hint_queue(row.task, row.queue), row.task) for row in changed}
+            due = {(row.queue, row.task) for row in changed}
             for text in names.without_worker(alias, due):
                 self.message_user(request, text, messages.WARNING)
 
