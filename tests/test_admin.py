@@ -19,10 +19,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.views.debug import SafeExceptionReporterFilter
+from probe import on_loop
 
-from django_txtasks.admin import actions, bounded, columns, shown
+from django_txtasks.admin import bounded, columns, shown
 from django_txtasks.declarations import redaction
 from django_txtasks.models import Cleaner, FinishedTask, OnCrash, Outcome, Status, Task, Worker
+from django_txtasks.operations import slices
 
 pytestmark = [pytest.mark.django_db, pytest.mark.smoke]
 
@@ -31,6 +33,7 @@ TASKS = "/admin/txtasks/task/"
 FINISHED = "/admin/txtasks/finishedtask/"
 WORKERS = "/admin/txtasks/worker/"
 KNOWN = "orders.tasks.send_receipt"
+ASYNC = on_loop.nap.declaration.name
 
 # action, the state it starts from, a state it does not start from, what it says
 ARROWS = [
@@ -308,7 +311,7 @@ def test_a_task_that_has_left_the_filtered_list_is_reported() -> None:
 
 
 def test_all_tasks_of_all_pages_move_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "ROWS_PER_CHUNK", 50)
+    monkeypatch.setattr(slices, "ROWS_PER_SLICE", 50)
     Task.objects.bulk_create(
         Task(id=uuid.uuid4(), task_name=KNOWN, status=Status.DEAD) for _ in range(120)
     )
@@ -489,6 +492,14 @@ def test_an_action_says_that_no_living_worker_can_run_its_tasks() -> None:
         "No living worker of queue default runs gone.tasks.run, so these tasks wait.",
         "No living worker serves queue mail, so its tasks wait.",
     ]
+
+
+def test_an_action_on_a_task_of_an_async_function_warns_only_without_a_worker() -> None:
+    """Its hints travel in a queue of another name, which no worker serves."""
+    values = {"host": "a", "pid": 7, "threads": 2, "lease": 60.0, "task_names": [ASYNC]}
+    Worker.objects.create(id=uuid.uuid4(), queues=["default"], **values)
+    task = row(task_name=ASYNC)
+    assert send(viewer("run_now"), "run_now", task.pk) == ["1 task made due now."]
 
 
 def test_the_filter_by_task_finds_a_name_that_no_app_declares() -> None:

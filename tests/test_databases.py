@@ -156,7 +156,7 @@ def test_the_admin_can_show_another_database_and_act_on_it(rf, superuser):
     assert str(handle.id) in pages.changelist_view(request).render().content.decode()
     page = pages.changeform_view(request, str(handle.id)).render().content.decode()
     assert "probe.tasks.note" in page
-    assert take(request, pages.get_queryset(request), ACTS["hold"]).moved == 1
+    assert take(request, pages.get_queryset(request), ACTS["hold"])[0].changed == 1
     assert Task.objects.using("second").get(pk=handle.id).status == "held"
 
 

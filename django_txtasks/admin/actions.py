@@ -1,10 +1,8 @@
-"""Admin actions that change a task's state, each with its own permission; ``operators`` makes the change."""
+"""Admin actions that change a task's state, each with its own permission; ``operations`` makes the change."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import django
@@ -23,10 +21,13 @@ from django_txtasks.admin.bounded import following_indexes
 from django_txtasks.admin.confirming import ON_PAGE, Chosen, page_of_request
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import as_uuid
-from django_txtasks.enqueueing.commit_hints import notify_on_commit
-from django_txtasks.lifecycle import names, operators
+from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.operators import Spread
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
+from django_txtasks.operations import slices
+from django_txtasks.operations.moved import Moved
+from django_txtasks.operations.rows import Row
+from django_txtasks.operations.verbs import COMPENSATED, VERBS, Verb
 
 if TYPE_CHECKING:
     Tasks = QuerySet[Task]
@@ -34,47 +35,40 @@ if TYPE_CHECKING:
 else:
     Base = object
 
-ROWS_PER_CHUNK = 500
-
 
 class Act(NamedTuple):
     """One state change as a person sees it.
 
     Attributes:
         name: the action, which is also the verb in ``operations``.
-        take: moves the tasks with these ids if they are in ``state``; returns the moved tasks.
         state: the state in which a task must be.
+        selected: its name in the menu of the list.
         button: its name on the page of one task.
         log: the line in the admin's history.
         done, left: messages about ``n`` tasks that moved, or did not.
         barred: message about ``n`` compensated tasks; None if the action is allowed for them.
         asks: what the page says that asks, for an action that cannot be undone; None = only many tasks are asked
             about.
-        hint: True if workers get a hint for the moved tasks.
+        starts: True if workers may run the tasks then.
         ends: the outcome of the tasks, if they leave the live table.
-        spreads: True if each task can get a time of its own.
     """
 
     name: str
-    take: Callable[..., operators.Moved]
     state: Status
+    selected: Any
     button: Any
     log: Any
     done: Any
     left: Any
     barred: Any = None
     asks: Any = None
-    hint: bool = False
+    starts: bool = False
     ends: Outcome | None = None
-    spreads: bool = False
 
-
-def _cancel(alias: str, ids: list[uuid.UUID]) -> operators.Moved:
-    return operators.cancel(alias, ids, keep=get_config().keeps(Outcome.CANCELLED))
-
-
-def _discard(alias: str, ids: list[uuid.UUID]) -> operators.Moved:
-    return operators.discard(alias, ids, keep=get_config().keeps(Outcome.DISCARDED))
+    @property
+    def verb(self) -> Verb:
+        """The change."""
+        return VERBS[self.name]
 
 
 _NOT_DEAD = ngettext_lazy(
@@ -104,28 +98,28 @@ _COMPENSATED = ngettext_lazy(
 )
 ACTS = {one.name: one for one in (
     Act(
-        name="run_now", take=operators.run_now, state=Status.PENDING, hint=True, spreads=True,
+        name="run_now", state=Status.PENDING, selected=_("Run selected tasks now (pending)"), starts=True,
         button=_("Run now"), log=_("Made due at once."), left=_NOT_PENDING,
         done=ngettext_lazy("%(n)s task made due now.", "%(n)s tasks made due now.", "n"),
     ),
     Act(
-        name="hold", take=operators.hold, state=Status.PENDING,
+        name="hold", state=Status.PENDING, selected=_("Hold selected tasks (pending)"),
         button=_("Hold"), log=_("Held."), left=_NOT_PENDING,
         done=ngettext_lazy("%(n)s task held.", "%(n)s tasks held.", "n"),
     ),
     Act(
-        name="resume", take=operators.resume, state=Status.HELD, hint=True,
+        name="resume", state=Status.HELD, selected=_("Resume selected tasks (held)"), starts=True,
         button=_("Resume"), log=_("Resumed."), left=_NOT_HELD,
         done=ngettext_lazy("%(n)s task resumed.", "%(n)s tasks resumed.", "n"),
     ),
     Act(
-        name="cancel", take=_cancel, state=Status.PENDING, ends=Outcome.CANCELLED,
+        name="cancel", state=Status.PENDING, selected=_("Cancel selected tasks (pending)"), ends=Outcome.CANCELLED,
         button=_("Cancel"), log=_("Cancelled."), left=_NOT_PENDING,
         asks=_("A cancelled task never runs and cannot be restored. It can only be enqueued again."),
         done=ngettext_lazy("%(n)s task cancelled.", "%(n)s tasks cancelled.", "n"),
     ),
     Act(
-        name="ask_to_stop", take=operators.ask_to_stop, state=Status.CLAIMED,
+        name="ask_to_stop", state=Status.CLAIMED, selected=_("Ask selected tasks to stop (claimed)"),
         button=_("Ask to stop"), log=_("Asked to stop."), left=_NOT_RUNNING,
         asks=_(
             "A running task sees this at its next check, and is cancelled when it stops. No other attempt starts, "
@@ -139,12 +133,12 @@ ACTS = {one.name: one for one in (
         ),
     ),
     Act(
-        name="revive", take=operators.revive, state=Status.DEAD, hint=True, spreads=True,
+        name="revive", state=Status.DEAD, selected=_("Revive selected tasks (dead)"), starts=True,
         button=_("Revive"), log=_("Revived."), left=_NOT_DEAD, barred=_COMPENSATED,
         done=ngettext_lazy("%(n)s task revived.", "%(n)s tasks revived.", "n"),
     ),
     Act(
-        name="discard", take=_discard, state=Status.DEAD, ends=Outcome.DISCARDED,
+        name="discard", state=Status.DEAD, selected=_("Discard selected tasks (dead)"), ends=Outcome.DISCARDED,
         button=_("Discard"), log=_("Discarded."), left=_NOT_DEAD,
         asks=_("A discarded task is never tried again and cannot be revived. It can only be enqueued again."),
         done=ngettext_lazy("%(n)s task discarded.", "%(n)s tasks discarded.", "n"),
@@ -158,71 +152,11 @@ class TaskActions(Base):
     actions = tuple(ACTS)
     is_id: Callable[[str], bool]
 
-    @admin.action(permissions=["run_now"], description=_("Run selected tasks now (pending)"))
-    def run_now(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
-        """Make pending tasks due now instead of later."""
-        return self._do(request, queryset, "run_now")
-
-    @admin.action(permissions=["hold"], description=_("Hold selected tasks (pending)"))
-    def hold(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
-        """Hold pending tasks: PENDING -> HELD."""
-        return self._do(request, queryset, "hold")
-
-    @admin.action(permissions=["resume"], description=_("Resume selected tasks (held)"))
-    def resume(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
-        """Let held tasks run again: HELD -> PENDING."""
-        return self._do(request, queryset, "resume")
-
-    @admin.action(permissions=["cancel"], description=_("Cancel selected tasks (pending)"))
-    def cancel(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
-        """Cancel pending tasks: PENDING -> finished as cancelled."""
-        return self._do(request, queryset, "cancel")
-
-    @admin.action(
-        permissions=["ask_to_stop"], description=_("Ask selected tasks to stop (claimed)")
-    )
-    def ask_to_stop(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
-        """Ask claimed tasks to stop."""
-        return self._do(request, queryset, "ask_to_stop")
-
-    @admin.action(permissions=["revive"], description=_("Revive selected tasks (dead)"))
-    def revive(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
-        """Let dead tasks run again: DEAD -> PENDING."""
-        return self._do(request, queryset, "revive")
-
-    @admin.action(permissions=["discard"], description=_("Discard selected tasks (dead)"))
-    def discard(self, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
-        """Discard dead tasks: DEAD -> finished as discarded."""
-        return self._do(request, queryset, "discard")
-
-    # Django calls these methods for the permissions that the actions name.
-    def has_run_now_permission(self, request: HttpRequest) -> bool:
-        return may(request, "run_now")
-
-    def has_hold_permission(self, request: HttpRequest) -> bool:
-        return may(request, "hold")
-
-    def has_resume_permission(self, request: HttpRequest) -> bool:
-        return may(request, "resume")
-
-    def has_cancel_permission(self, request: HttpRequest) -> bool:
-        return may(request, "cancel")
-
-    def has_ask_to_stop_permission(self, request: HttpRequest) -> bool:
-        return may(request, "ask_to_stop")
-
-    def has_revive_permission(self, request: HttpRequest) -> bool:
-        return may(request, "revive")
-
-    def has_discard_permission(self, request: HttpRequest) -> bool:
-        return may(request, "discard")
-
-    def _do(self, request: HttpRequest, queryset: Tasks, name: str) -> HttpResponse | None:
+    def do(self, request: HttpRequest, queryset: Tasks, act: Act) -> HttpResponse | None:
         """Act, or show a page that asks and sends the same action again; permissions are checked again then.
 
         The answer is the page of the task if its button was pressed there; None = the list.
         """
-        act = ACTS[name]
         is_all = request.POST.get("select_across") == "1" and not self.is_id(
             request.GET.get("q", "")
         )
@@ -268,15 +202,19 @@ class TaskActions(Base):
         self, request: HttpRequest, queryset: Tasks, act: Act, spread: Spread | None = None
     ) -> None:
         """Change these tasks, and show their numbers."""
-        taken = take(request, queryset, act, spread)
-        if taken.moved:
-            self.message_user(request, act.done % {"n": taken.moved}, messages.SUCCESS)
-        if taken.barred:
-            self.message_user(request, act.barred % {"n": taken.barred}, messages.WARNING)
-        if left := taken.chosen - taken.moved - taken.barred:
+        alias = queryset.select_for_update().db  # the primary, even if pages read a replica
+        moved, changed = take(request, queryset.using(alias), act, spread)
+        barred = sum(one.count for one in moved.reasons if one.reason == COMPENSATED)
+        if moved.changed:
+            self.message_user(request, act.done % {"n": moved.changed}, messages.SUCCESS)
+        if barred:
+            self.message_user(request, act.barred % {"n": barred}, messages.WARNING)
+        if left := _count_chosen(request, moved) - moved.changed - barred:
             self.message_user(request, act.left % {"n": left}, messages.WARNING)
-        for text in names.without_worker(taken.alias, taken.due) if taken.due else ():
-            self.message_user(request, text, messages.WARNING)
+        if act.starts and changed:
+            due = {(row.queue, row.task) for row in changed}
+            for text in names.without_worker(alias, due):
+                self.message_user(request, text, messages.WARNING)
 
 
 def may(request: HttpRequest, name: str) -> bool:
@@ -284,71 +222,71 @@ def may(request: HttpRequest, name: str) -> bool:
     return request.user.has_perm(f"txtasks.{name}_task")
 
 
-@dataclass
-class Taken:
-    """Counts of one action: tasks chosen, tasks moved, and compensated tasks that may not be moved.
+def _add_to_list(act: Act) -> None:
+    """Add the action, and the method that Django asks for its permission, to the list of tasks."""
 
-    Attributes:
-        due: queue and function of the tasks that workers may run now.
+    @admin.action(permissions=[act.name], description=act.selected)
+    def action(pages: TaskActions, request: HttpRequest, queryset: Tasks) -> HttpResponse | None:
+        return pages.do(request, queryset, act)
+
+    def has_permission(pages: TaskActions, request: HttpRequest) -> bool:
+        return may(request, act.name)
+
+    setattr(TaskActions, act.name, action)
+    setattr(TaskActions, f"has_{act.name}_permission", has_permission)
+
+
+for _act in ACTS.values():
+    _add_to_list(_act)
+
+
+def take(
+    request: HttpRequest, queryset: Tasks, act: Act, spread: Spread | None = None
+) -> tuple[Moved, list[Row]]:
+    """Change the state of the chosen tasks. Each slice commits separately, together with its history entries.
+
+    Returns:
+        The counts, and the tasks that were changed.
     """
-
-    alias: str
-    chosen: int = 0
-    moved: int = 0
-    barred: int = 0
-    due: set[tuple[str, str]] = field(default_factory=set)
-
-
-def take(request: HttpRequest, queryset: Tasks, act: Act, spread: Spread | None = None) -> Taken:
-    """Change the state of the chosen tasks. Each chunk commits separately, together with its history entries."""
-    alias = queryset.select_for_update().db  # the primary, even if pages read a replica
-    taken = Taken(alias)
-    for chunk in _chunks(queryset.using(alias)):
-        taken.chosen += len(chunk)
-        moved = _take_chunk(request, alias, act, chunk, spread)
-        taken.moved += len(moved)
-        if act.hint:
-            taken.due |= {(queue, chunk[task_id]) for task_id, queue in moved}
-        if act.barred:
-            taken.barred += Task.objects.using(alias).compensated().filter(pk__in=chunk).count()
-    if request.POST.get("select_across") != "1":
-        # Count also the chosen tasks that have left the list since the page was loaded.
-        taken.chosen = max(taken.chosen, len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))))
-    return taken
+    alias, moved, changed = queryset.db, Moved(), list[Row]()
+    for rows in _slices(queryset, act.state):
+        with transaction.atomic(using=alias):
+            taken = act.verb.take(alias, rows, spread)
+            some = [row for row in rows if row.id in taken.changed]
+            _log(request, act, some)
+        moved = moved.plus(rows, taken)
+        changed += some
+    return moved, changed
 
 
-def _take_chunk(
-    request: HttpRequest, alias: str, act: Act, chunk: dict[uuid.UUID, str], spread: Spread | None
-) -> operators.Moved:
-    with transaction.atomic(using=alias):
-        moved = act.take(alias, list(chunk), *([] if spread is None else [spread]))
-        _log(request, act, {task_id: chunk[task_id] for task_id, _queue in moved})
-        if act.hint and spread is None:
-            notify_on_commit(alias, moved)
-    return moved
+def _count_chosen(request: HttpRequest, moved: Moved) -> int:
+    """Return the number of chosen tasks, also of those that have left the list since the page was loaded."""
+    read = moved.changed + moved.skipped
+    if request.POST.get("select_across") == "1":
+        return read
+    return max(read, len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))))
 
 
-def _chunks(queryset: Tasks) -> Iterator[dict[uuid.UUID, str]]:
-    """Read the chosen tasks in pages, in the order of their keys, so that rows that leave the set shift
-    nothing.
-    """
-    rows = _first(queryset)
+def _slices(queryset: Tasks, state: Status) -> Iterator[list[Row]]:
+    """Read the chosen tasks in the order of their keys, so that rows that leave the set shift nothing."""
+    rows = _first(queryset, state)
     while rows:
-        yield {as_uuid(task_id): name for task_id, name in rows}
-        *_, (last, _) = rows
-        rows = _first(queryset.filter(pk__gt=last))
+        yield rows
+        rows = _first(queryset.filter(pk__gt=rows[-1].id), state)
 
 
-def _first(queryset: Tasks) -> list[tuple[Any, str]]:
+def _first(queryset: Tasks, state: Status) -> list[Row]:
+    columns = queryset.order_by("pk").values_list("pk", "queue_name", "task_name")
     with following_indexes(queryset.db):
-        return list(queryset.order_by("pk").values_list("pk", "task_name")[:ROWS_PER_CHUNK])
+        found = list(columns[: slices.ROWS_PER_SLICE])
+    return [Row(as_uuid(task_id), queue, task, status=state) for task_id, queue, task in found]
 
 
-def _log(request: HttpRequest, act: Act, names: dict[uuid.UUID, str]) -> None:
+def _log(request: HttpRequest, act: Act, rows: list[Row]) -> None:
     """Write an entry of the admin's history for each task, under the model whose page shows the task now."""
     is_kept = act.ends is None or get_config().keeps(act.ends)
     model = FinishedTask if act.ends and is_kept else Task
     flag = CHANGE if is_kept else DELETION
-    tasks = [model(id=task_id, task_name=name) for task_id, name in names.items()]
+    tasks = [model(id=row.id, task_name=row.task) for row in rows]
     if tasks:
         LogEntry.objects.log_actions(request.user.pk, tasks, flag, str(act.log))  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ def page(
 ) -> HttpResponse | None:
     """Ask how to change all tasks of a list, or do what the page's button says."""
     alias = queryset.select_for_update().db  # the primary, even if pages read a replica
-    seconds = _seconds(request) if act.spreads else 0.0
+    seconds = _seconds(request) if act.verb.can_spread else 0.0
     order = _order_of(pages, request, act, alias, seconds)
     queue = ordering.queue_for(alias, order.choice.queue) if order is not None else None
     way = request.POST.get("way")
@@ -73,7 +73,7 @@ def page(
             pages.message_user(request, text % {"rows": BY_HAND_BOUND.rows}, messages.WARNING)
         return None
     context = {
-        "has_task": order is not None, "queue": queue, "spreads": SPREADS if act.spreads else {},
+        "has_task": order is not None, "queue": queue, "spreads": SPREADS if act.verb.can_spread else {},
         "first": NUMBER_FIRST, "in_request": MAX_IN_REQUEST,
         "samples": chosen.examples[:MAX_SAMPLES], "selected": request.POST.getlist(ACTION_CHECKBOX_NAME)[:1],
     }  # fmt: skip

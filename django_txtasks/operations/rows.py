@@ -53,20 +53,20 @@ class Row(NamedTuple):
 
     Attributes:
         due_at: ``run_after`` as text of the database.
-        status: a status, or the outcome of a finished task.
+        status: a status, or the outcome of a finished task; empty: the task has no row.
         is_known: the task was already there at the click.
         errors: the JSON text; empty unless the filter ``error`` needs it.
     """
 
     id: uuid.UUID
-    queue: str
-    task: str
-    lane: str
-    cause: int | None
-    due_at: str
-    status: str
-    is_known: bool
-    errors: str
+    queue: str = ""
+    task: str = ""
+    lane: str = ""
+    cause: int | None = None
+    due_at: str = ""
+    status: str = ""
+    is_known: bool = False
+    errors: str = ""
     priority: int = 0
 
     @property

@@ -131,7 +131,7 @@ class Order:
     def _rows_of_ids(self) -> Iterator[Row]:
         for ids in _sliced(iter(self.choice.ids)):
             found = {row.id: row for row in rows_of_ids(self.alias, ids)}
-            yield from (found.get(one) or _absent(one) for one in ids)
+            yield from (found.get(one) or Row(one) for one in ids)
 
     def _wrong(self, rows: Iterable[Row]) -> dict[uuid.UUID, str]:
         """Return why rows are in no state for this verb, by id."""
@@ -166,7 +166,3 @@ class Order:
 def _sliced(rows: Iterator[Any]) -> Iterator[list[Any]]:
     while found := list(islice(rows, ROWS_PER_SLICE)):
         yield found
-
-
-def _absent(task_id: uuid.UUID) -> Row:
-    return Row(task_id, "", "", "", None, "", "", is_known=False, errors="")
