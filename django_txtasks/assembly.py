@@ -112,6 +112,14 @@ SEAMS = {
     "turns": OF_TURNS,
 }
 """The seam of each side of a feature."""
+AT_START = (
+    "django_txtasks.announcements",
+    "django_txtasks.bulk",
+    "django_txtasks.checks",
+    "django_txtasks.notices",
+    "django_txtasks.features.schedules.at_start",
+)
+"""Modules that register something with Django or with the core. They are imported when Django has its models."""
 CALLERS = ("django_txtasks.items.", "django_txtasks.backends.running.", "django_txtasks.testing.")
 """Beginnings of the names of modules that call tasks. Their frames are left out of tracebacks."""
 

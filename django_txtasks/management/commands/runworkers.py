@@ -65,6 +65,8 @@ from django_txtasks.worker.process.scaling import Limits, ProcessScaler
 from django_txtasks.worker.process.shortage import news
 from django_txtasks.worker.process.shutdown import Shutdown
 from django_txtasks.worker.process.supervisor import Supervisor
+from django_txtasks.worker.running.drivers import CALLS
+from django_txtasks.worker.running.portions import PORTIONS
 from django_txtasks.worker.worker import Exit, Worker
 
 OWN_NAMES = (bulk.NAME, "django_txtasks.notices.")
@@ -282,6 +284,7 @@ def _refuse_contradictions(
 def _import_for_children(config: Config, aliases: Sequence[str], parts: Split) -> None:
     """Import the modules that each child would import for its first task, so that the children share them."""
     seams.import_all()
+    _ = CALLS.whole, PORTIONS.whole
     hints.import_modules(config, aliases)
     parts.import_modules()
     for alias in aliases:
