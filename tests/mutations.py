@@ -2478,7 +2478,7 @@ MUTANTS = [
     Mutant("schedules: a number of a release is left to sync", "schedules/changes.py",
            {"is_free = row.from_code and not row.release": "is_free = row.from_code"},
            "test_bringing_schedules.py::test_rows_with_a_release_number_are_left_to_sync"),
-    Mutant("schedules: unasked nothing comes after flush", "apps.py",
+    Mutant("schedules: unasked nothing comes after flush", "features/schedules/at_start.py",
            {'if "plan" not in other_facts or not': "if not"},
            "test_bringing_schedules.py::test_nothing_comes_after_flush_nor_into_a_test_database_nor_without_it"
            "s_table"),

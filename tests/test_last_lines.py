@@ -161,12 +161,12 @@ def test_an_attempt_that_is_given_up_keeps_its_lines(site):
     from django_txtasks.worker.running.verdicts import failed
 
     attempt = Attempt(uuid.uuid4(), 1, uuid.uuid4(), "probe.tasks.hang", max_attempts=1)
-    with last_lines.kept(5), running(attempt):
+    with last_lines.kept(5) as lines, running(attempt, lines):
         logging.getLogger("shop").warning("last words")
     ended = failed(attempt, ValueError(), get_config())
     assert "log" not in ended.error
-    with last_lines.kept(5):
-        with running(attempt):
+    with last_lines.kept(5) as lines:
+        with running(attempt, lines):
             logging.getLogger("shop").warning("last words")
         assert texts(failed(attempt, ValueError(), get_config()).error) == ["last words"]
 
@@ -174,11 +174,11 @@ def test_an_attempt_that_is_given_up_keeps_its_lines(site):
 class running:
     """Let this thread log for an attempt that has begun, and not ended."""
 
-    def __init__(self, attempt):
-        self.attempt = attempt
+    def __init__(self, attempt, lines):
+        self.attempt, self.lines = attempt, lines
 
     def __enter__(self):
-        last_lines.begin(self.attempt.task_id, self.attempt.number)
+        self.lines.begin((self.attempt.task_id.int, self.attempt.number))
         self.token = current.set(self.attempt.facts)
 
     def __exit__(self, *_):
@@ -253,9 +253,9 @@ def log_on():
 
 log, over, task_id = logging.getLogger("shop"), threading.Event(), uuid.uuid4()
 logging.root.addHandler(logging.NullHandler())
-with last_lines.kept(50):
+with last_lines.kept(50) as lines:
     current.set({"task_id": task_id, "attempt": 1})
-    last_lines.begin(task_id, 1)
+    lines.begin((task_id.int, 1))
     thread = threading.Thread(target=contextvars.copy_context().run, args=[log_on])
     thread.start()
     for number in range(50):

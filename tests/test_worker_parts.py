@@ -46,7 +46,7 @@ class Noting(Part):
             Run.objects.create(key="raised")
 
     def end(self, run, ended):
-        begun_here = run.take(self) == threading.get_ident()
+        begun_here = (run.kept or {}).get(self) == threading.get_ident()
         self._note("end", run.attempt, ended and ended.arrow, begun_here)
 
     def recorded(self, ended):

@@ -19,14 +19,9 @@ class Form:
         """Return the signature of the arguments in a row, with the context."""
         return of_function
 
-    def of_row(self, function: Callable[..., Any], run: Any, requests: Any) -> Callable[..., Any]:
-        """Return the function of a row's arguments.
-
-        Args:
-            run: the ``AttemptRun``.
-            requests: the ``CancelRequests`` of its worker.
-        """
-        return function
+    of_row: Callable[[Callable[..., Any], Any, Any], Callable[..., Any]] | None = None
+    """Returns the function of a row's arguments, from the declared one, an ``AttemptRun`` and the
+    ``CancelRequests``; None = it is the declared one."""
 
 
 def form_of(declaration: Declaration) -> Form:

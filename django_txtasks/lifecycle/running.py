@@ -30,23 +30,20 @@ class AttemptRun:
         attempt: a part of the worker may replace it before the function is called.
         alias: alias of the database with the task's row.
         offered: what the parts of its worker offer to the code of tasks, by class.
+        kept: values that parts keep for the end of the run, by part; None = no value.
     """
 
-    __slots__ = ("_kept", "alias", "attempt", "offered")
+    __slots__ = ("alias", "attempt", "kept", "offered")
 
     def __init__(self, attempt: Attempt, alias: str, offered: Mapping[type, Any] = NOTHING) -> None:
         self.attempt, self.alias, self.offered = attempt, alias, offered
-        self._kept: dict[object, Any] | None = None
+        self.kept: dict[object, Any] | None = None
 
     def keep(self, key: object, value: Any) -> None:
         """Keep a value for the end of the run. A part of the worker uses itself as the key."""
-        if self._kept is None:
-            self._kept = {}
-        self._kept[key] = value
-
-    def take(self, key: object) -> Any:
-        """Return the value that was kept, and forget it; None = nothing was kept."""
-        return self._kept.pop(key, None) if self._kept else None
+        if self.kept is None:
+            self.kept = {}
+        self.kept[key] = value
 
 
 running: ContextVar[AttemptRun | None] = ContextVar("txtasks_running", default=None)

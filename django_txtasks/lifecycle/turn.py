@@ -106,8 +106,9 @@ class Subscription:
 
     def claiming(self, sql: str) -> str:
         """Return a statement of ``_CLAIMABLE`` for this kind of worker, with the headers if a part reads them."""
-        if any(reads() for reads in parts().reads_headers):
-            sql = sql.replace(statements.LAST_COLUMNS, statements.WITH_HEADERS)
+        for reads in parts().reads_headers:
+            if reads():
+                sql = sql.replace(statements.LAST_COLUMNS, statements.WITH_HEADERS)
         of_kind = statements.OF_KIND.get(self.kind.value)
         return sql if of_kind is None else sql.replace(statements.OF_NAMES, of_kind)
 

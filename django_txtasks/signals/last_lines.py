@@ -112,39 +112,30 @@ class _Installed:
 
 
 @contextmanager
-def kept(lines: int) -> Iterator[None]:
+def kept(lines: int) -> Iterator[LastLines | None]:
     """Keep the last lines of each attempt inside the block. Of several workers in a process the first decides.
 
     Args:
         lines: see ``LastLines``; 0 = keep none, and install no handler.
+
+    Yields:
+        The handler, which must be told of the begin and the end of each attempt.
     """
     if not lines:
-        yield
+        yield None
         return
     with _Installed.lock:
         _Installed.users += 1
         handler = _Installed.handler = _Installed.handler or LastLines(lines)
         logging.root.addHandler(handler)  # no effect if it is there already
     try:
-        yield
+        yield handler
     finally:
         with _Installed.lock:
             _Installed.users -= 1
             if not _Installed.users:
                 _Installed.handler = None
                 logging.root.removeHandler(handler)
-
-
-def begin(task_id: uuid.UUID, attempt: int) -> None:
-    """Keep the lines of an attempt that begins."""
-    if (handler := _Installed.handler) is not None:
-        handler.begin((task_id.int, attempt))
-
-
-def end(task_id: uuid.UUID, attempt: int) -> None:
-    """Forget the lines of an attempt that has ended."""
-    if (handler := _Installed.handler) is not None:
-        handler.end((task_id.int, attempt))
 
 
 def entry(task_id: uuid.UUID, attempt: int) -> dict[str, str]:

@@ -204,6 +204,13 @@ class Parts:
         for starting in self._starting:
             starting(attempts)
 
+    def begin_alone(self, run: AttemptRun) -> None:
+        """Start and begin an attempt that shares its call with no other."""
+        for starting in self._starting:
+            starting((run.attempt,))
+        for begin in self._begin:
+            begin(run)
+
     def begin(self, run: AttemptRun) -> None:
         """Let the parts begin. An error is an error of the attempt."""
         for begin in self._begin:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from django_txtasks.features.log_lines.options import LogLineConfig
 from django_txtasks.lifecycle.attempts import Ended
 from django_txtasks.lifecycle.running import AttemptRun
-from django_txtasks.signals import last_lines
+from django_txtasks.signals.last_lines import LastLines, kept
 from django_txtasks.worker.parts import Part, WorkerContext
 from django_txtasks.worker.running.slot_pool import SlotPool
 
@@ -22,18 +22,21 @@ class LogLines(Part):
 
     def __init__(self, lines: int) -> None:
         self._lines, self._installed = lines, ExitStack()
+        self._handler: LastLines | None = None
 
     def started(self, slots: SlotPool) -> None:
         """Install the log handler."""
-        self._installed.enter_context(last_lines.kept(self._lines))
+        self._handler = self._installed.enter_context(kept(self._lines))
 
     def begin(self, run: AttemptRun) -> None:
         """Keep the lines of an attempt from now on."""
-        last_lines.begin(run.attempt.task_id, run.attempt.number)
+        if self._handler is not None:
+            self._handler.begin((run.attempt.task_id.int, run.attempt.number))
 
     def end(self, run: AttemptRun, ended: Ended | None) -> None:
         """Forget its lines."""
-        last_lines.end(run.attempt.task_id, run.attempt.number)
+        if self._handler is not None:
+            self._handler.end((run.attempt.task_id.int, run.attempt.number))
 
     def stopped(self) -> None:
         """Remove the log handler."""

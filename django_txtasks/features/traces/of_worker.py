@@ -15,14 +15,15 @@ class Traces(Part):
 
     def begin(self, run: AttemptRun) -> None:
         """Enter the tracers."""
-        traced = tracing.begin(run.attempt)
-        if traced is not None:
+        if tracing.tracers and (traced := tracing.begin(run.attempt)) is not None:
             run.attempt = run.attempt._replace(headers=traced.headers)
             run.keep(self, traced)
 
     def end(self, run: AttemptRun, ended: Ended | None) -> None:
         """Tell the tracers the outcome, and leave them."""
-        traced: tracing.TracedRun | None = run.take(self)
+        if run.kept is None:
+            return
+        traced: tracing.TracedRun | None = run.kept.pop(self, None)
         if traced is None:
             return
         if ended is None:

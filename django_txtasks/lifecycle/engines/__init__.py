@@ -55,4 +55,7 @@ def turn(order: TurnOrder) -> TurnResult | None:
 def _engine(alias: str) -> Any:
     """Return the accelerator for a database, or the portable engine."""
     vendor = connections[alias].vendor
-    return next((one for one in OF_TURNS.modules if vendor == one.VENDOR), portable)
+    for one in OF_TURNS.modules:
+        if vendor == one.VENDOR:
+            return one
+    return portable

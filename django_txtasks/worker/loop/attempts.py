@@ -178,8 +178,7 @@ class LoopRunner:
         current.set(run.attempt.facts)
         running.set(run)
         one.children.own_this_context()
-        self.runner.parts.starting((run.attempt,))
-        self.runner.parts.begin(run)
+        self.runner.parts.begin_alone(run)
 
     async def _value(self, one: OnLoop, run: AttemptRun) -> Any:
         """Return what the task function returns. Cancel it when its time is over, or when it is asked to stop."""

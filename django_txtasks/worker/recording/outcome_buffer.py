@@ -134,7 +134,8 @@ class OutcomeBuffer:
 
     def moved(self, recorded: Sequence[Ended]) -> None:
         """Tell the parts of recorded outcomes, send their signals, remember their ends."""
-        self._parts.recorded(recorded)
+        if recorded:
+            self._parts.recorded(recorded)
         for one in recorded:
             emit(one)
             if not one.attempt.may_share:

@@ -84,7 +84,7 @@ class Runner:
         return ended._replace(context=context)
 
     def _run_alone(self, attempt: Attempt, limit: TimeLimit) -> Ended:
-        run = self.run_of(attempt)
+        run = AttemptRun(attempt, self.alias, self.parts.offered)
         current.set(attempt.facts)
         running.set(run)
         try:
@@ -113,8 +113,7 @@ class Runner:
     def _outcome(self, run: AttemptRun, limit: TimeLimit) -> Ended:
         """Run the task function, and choose the arrow."""
         try:
-            self.parts.starting((run.attempt,))
-            self.parts.begin(run)
+            self.parts.begin_alone(run)
             attempt = run.attempt
             AROUND.whole.before_attempt(self.note_session_of)
             if attempt_starting.receivers:
@@ -201,7 +200,8 @@ def call_of(
         call = _call_async if declaration.is_async else _call_interruptible
         stop = Stop(attempt, requests)
         return functools.partial(call, function, args, kwargs, limit, stop)
-    function = declaration.form.of_row(function, run, requests)
+    if (of_row := declaration.form.of_row) is not None:
+        function = of_row(function, run, requests)
     return functools.partial(_call, function, args, kwargs, limit)
 
 

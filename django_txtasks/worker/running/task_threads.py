@@ -116,12 +116,6 @@ def watch() -> None:
     connection_created.connect(_opened, dispatch_uid="django_txtasks.worker.running.task_threads")
 
 
-def end_of(task_id: Any, number: int) -> None:
-    """Log the sessions of the threads of an ended attempt."""
-    if _running and (attempt := _running.pop((task_id, number), None)) is not None:
-        attempt.end()
-
-
 class LeftThreads(Part):
     """Reports the sessions of threads that outlive their attempts."""
 
@@ -131,7 +125,10 @@ class LeftThreads(Part):
 
     def end(self, run: AttemptRun, ended: Ended | None) -> None:
         """Report the sessions of the threads of an attempt."""
-        end_of(run.attempt.task_id, run.attempt.number)
+        if _running:
+            key = run.attempt.task_id, run.attempt.number
+            if (attempt := _running.pop(key, None)) is not None:
+                attempt.end()
 
 
 def parts(context: WorkerContext) -> Iterable[Part]:
