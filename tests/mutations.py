@@ -2550,7 +2550,8 @@ MUTANTS = [
            {"        if tick > last:": "        if True:"},
            "test_schedule_rules.py::test_with_a_star_each_minute_ticks_whose_local_time_fits"),
     Mutant("steps: the fence", "steps/rows.py",
-           {"    if not kept:\n": "    if False:\n"},
+           {"name=name, value=value):\n": "name=name, value=value) < 0:\n",
+            "    if not execute(alias, statements.KEEP_STEP,": "    if execute(alias, statements.KEEP_STEP,"},
            "test_steps.py::test_a_step_of_an_attempt_that_lost_its_claim_is_rolled_back", BOTH),
     Mutant("steps: nobody takes the row before their commit", "steps/statements.py",
            {"attempt, {{now}} FROM txtasks_task {FENCE} {{share}}":

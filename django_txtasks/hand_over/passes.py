@@ -84,7 +84,8 @@ class Passes:
         """
         began = time.monotonic()
         sessions.dedicate(self._alias, SESSION_LIMIT)
-        take = self._without_locks if self._is_on_sqlite else self._with_locks
+        is_on_sqlite = connections[self._alias].vendor == "sqlite"
+        take = self._without_locks if is_on_sqlite else self._with_locks
         try:
             rows, answers, is_all = take(limit, blames)
         except (DatabaseError, InterfaceError) as error:
@@ -97,14 +98,6 @@ class Passes:
         if len(answers.known) < len(rows):  # otherwise the next pass would find none of them
             self._place.go_back()
         return Passed(len(rows), answers, is_all, time.monotonic() - began)
-
-    @property
-    def _blames_rows(self) -> bool:
-        return self._refusals >= MOST_REFUSALS
-
-    @property
-    def _is_on_sqlite(self) -> bool:
-        return connections[self._alias].vendor == "sqlite"
 
     def _with_locks(self, limit: int, blames: bool) -> tuple[Sequence[Row], Answers, bool]:
         with self._transaction():
@@ -177,7 +170,8 @@ class Passes:
                 answers.refused[row.id] = f"not taken in {row.snoozes + 1} tries: {reason}"
 
     def _write(self, rows: Sequence[Row], answers: Answers) -> FollowUps:
-        return write(self._alias, rows, answers, self._config, blames=self._blames_rows)
+        blames = self._refusals >= MOST_REFUSALS
+        return write(self._alias, rows, answers, self._config, blames=blames)
 
     def _tell(self, rows: Sequence[Row], answers: Answers, follow_ups: FollowUps) -> None:
         moving.tell({row.id: row for row in rows}, answers.refused)

@@ -156,15 +156,13 @@ class Presence:
 
     def _run(self) -> None:
         pause = self._config.heartbeat_interval.total_seconds()
-        while True:
+        has_ended = False
+        while not has_ended:
             try:
                 self._beat()
-                if self._stopping.wait(pause):
-                    break
             except (DatabaseError, InterfaceError):  # the drains tell it
                 sessions.close(connections[self._alias])
-                if self._stopping.wait(pause):
-                    break
+            has_ended = self._stopping.wait(pause)
         self._leave()
 
     def _beat(self) -> None:
@@ -200,8 +198,7 @@ class Presence:
 
     def _has_beaten(self, worker: uuid.UUID, listening: bool | None) -> bool:
         """Beat. Return False if the worker was declared lost."""
-        beat = workers.beat(self._alias, worker, running=0, listening=listening)
-        return beat is not None
+        return workers.beat(self._alias, worker, running=0, listening=listening) is not None
 
     def _leave(self) -> None:
         handed = sum(drain.handed for drain in self._drains)

@@ -220,8 +220,8 @@ class Walk:
         else:
             page = self._page(status, sql, first, values)
         while page and not self.is_cut:
-            yield from (row for row in page if not is_bucket or row.is_in(values))
-            if is_bucket and not page[-1].is_in(values):
+            yield from (row for row in page if not is_bucket or row.place.is_in(values))
+            if is_bucket and not page[-1].place.is_in(values):
                 return
             page = self._page(status, sql, after, {**values, **_mark(page[-1])})
 

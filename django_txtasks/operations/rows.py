@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
@@ -73,8 +72,3 @@ class Row(NamedTuple):
     def place(self) -> Place:
         """The place of the row."""
         return Place(self.id, self.status, self.lane, self.queue, self.priority, self.due_at)
-
-    def is_in(self, bucket: Mapping[str, Any]) -> bool:
-        """Return True if the row has this lane, queue and priority."""
-        own = {"lane": self.lane, "queue": self.queue, "priority": self.priority}
-        return own.items() <= bucket.items()

@@ -44,12 +44,7 @@ class End:
 
 def state_of(alias: str, task_id: uuid.UUID) -> str:
     """Return state or outcome of a task, or of the task into which it was merged; ``gone``: it has no row."""
-    return states_of(alias, [task_id])[task_id]
-
-
-def states_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, str]:
-    """Return ``state_of`` of each task."""
-    return {task_id: one.state for task_id, one in representatives_of(alias, ids).items()}
+    return representatives_of(alias, [task_id])[task_id].state
 
 
 def representatives_of(alias: str, ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Representative]:

@@ -287,7 +287,9 @@ def new_task(row: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewTas
     """
     if is_elsewhere(row.task_name, row.queue_name):
         return task_of(row.task_name, row.queue_name, args, kwargs)
-    bound = of_call(bind(_function(registry.get(row.task_name), row.queue_name)), args, kwargs)
+    declaration = registry.get(row.task_name)
+    function = _function_of(id(declaration), declaration.name, row.queue_name)
+    bound = of_call(bind(function), args, kwargs)
     return to_row((bound, args, kwargs))
 
 
@@ -317,7 +319,3 @@ def _grace(grace: timedelta | float | None, name: str) -> float | None:
 def _function_of(declaration_id: int, name: str, queue: str) -> TaskFunction[..., Any]:
     declaration = registry.get(name)
     return TaskFunction(declaration.function, declaration, {"queue_name": queue})
-
-
-def _function(declaration: registry.Declaration, queue: str) -> TaskFunction[..., Any]:
-    return _function_of(id(declaration), declaration.name, queue)

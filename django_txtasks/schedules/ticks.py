@@ -193,17 +193,16 @@ def write_ticks(
             insert(connections[alias], tasks)
         if moves:
             _move_on(alias, moves)
-        for name, why in written.broken:
-            execute(
-                alias, statements.DISABLE_SCHEDULE, name=name, error=payload.storable(why)[:500]
-            )
-        for name, why in written.skipped:
-            execute(
-                alias, statements.NOTE_OF_SCHEDULE, name=name, error=payload.storable(why)[:500]
-            )
+        _note(alias, statements.DISABLE_SCHEDULE, written.broken)
+        _note(alias, statements.NOTE_OF_SCHEDULE, written.skipped)
     written.moved = len(moves) + len(written.broken) + len(written.skipped)
     written.tasks = [task.hint for task in tasks]
     return written
+
+
+def _note(alias: str, sql: str, reasons: Iterable[tuple[str, str]]) -> None:
+    for name, why in reasons:
+        execute(alias, sql, name=name, error=payload.storable(why)[:500])
 
 
 def tell_unready(alias: str, name: str, tick: datetime) -> bool:
@@ -238,15 +237,6 @@ def moment_of(text: str) -> datetime:
         ) from None
 
 
-def schedule_rule_of(row: ScheduleRow) -> ScheduleRule:
-    """Return the schedule rule of a row.
-
-    Raises:
-        InvalidSchedule, LibraryMissing: see ``parse_schedule_rule``.
-    """
-    return parse_known(row.cron, row.every, row.tz)
-
-
 _known: dict[tuple[Any, Any, Any], ScheduleRule] = {}
 
 
@@ -263,7 +253,7 @@ def parse_known(cron: Any, every: Any, tz: Any) -> ScheduleRule:
 def _move(
     row: ScheduleRow, waits: bool, make: Make, written: Written, *, set_forward: timedelta
 ) -> tuple[_Move | None, list[NewTask]]:
-    rule, now = schedule_rule_of(row), moment_of(row.now)
+    rule, now = parse_known(row.cron, row.every, row.tz), moment_of(row.now)
     last_at = moment_of(row.last_at) if row.last_at else None
     if row.next_at is None:
         after = now if last_at is None else max(now, last_at)

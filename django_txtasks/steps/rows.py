@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django_txtasks.database.execute import as_uuid, execute, fetch, fetch_column, fetch_value
 from django_txtasks.database.side_tables import forget as forget_rows
@@ -33,20 +34,15 @@ def keep(alias: str, attempt: Attempt, name: str, value: str) -> None:
     Raises:
         ClaimLost: this attempt no longer holds the task. The caller's transaction must roll back.
     """
-    task_id, number, worker = attempt.fence
-    kept = execute(
-        alias,
-        statements.KEEP_STEP,
-        id=task_id,
-        attempt=number,
-        worker=worker,
-        name=name,
-        value=value,
-    )
-    if not kept:
+    if not execute(alias, statements.KEEP_STEP, **fence_of(attempt), name=name, value=value):
         raise ClaimLost(
-            f"attempt {number} no longer holds task {task_id}: its step {name!r} is rolled back"
+            f"attempt {attempt.number} no longer holds task {attempt.task_id}: its step {name!r} is rolled back"
         )
+
+
+def fence_of(attempt: Attempt) -> dict[str, Any]:
+    """Return the values of the attempt's fence, by the names that statements have for them."""
+    return {"id": attempt.task_id, "attempt": attempt.number, "worker": attempt.worker}
 
 
 def take_place(alias: str, attempt: Attempt, name: str, first: str) -> str:

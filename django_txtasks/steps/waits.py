@@ -15,6 +15,7 @@ from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.models import Status
 from django_txtasks.results.cancelling import LOCK_TO_CANCEL
 from django_txtasks.steps import statements
+from django_txtasks.steps.rows import fence_of
 
 
 class WaitRow(NamedTuple):
@@ -42,18 +43,9 @@ def begin(
     Raises:
         ClaimLost: this attempt no longer holds the task.
     """
-    task_id, number, worker = attempt.fence
     place, params = _place(alias, until)
-    execute(
-        alias,
-        statements.BEGIN_WAIT.replace("<until>", place),
-        id=task_id,
-        attempt=number,
-        worker=worker,
-        name=name,
-        is_sleep=is_sleep,
-        **params,
-    )
+    sql = statements.BEGIN_WAIT.replace("<until>", place)
+    execute(alias, sql, **fence_of(attempt), name=name, is_sleep=is_sleep, **params)
     return _seen(alias, attempt, name)
 
 
@@ -68,9 +60,7 @@ def give_up(alias: str, attempt: Attempt, name: str) -> WaitRow:
 
 
 def _seen(alias: str, attempt: Attempt, name: str) -> WaitRow:
-    task_id, number, worker = attempt.fence
-    seen = fetch(alias, statements.SEE_WAIT, id=task_id, attempt=number, worker=worker, name=name)
-    for value, ended, is_over in seen:
+    for value, ended, is_over in fetch(alias, statements.SEE_WAIT, **fence_of(attempt), name=name):
         return WaitRow(value, bool(ended), bool(is_over))
     raise ClaimLost(
         f"attempt {attempt.number} no longer holds task {attempt.task_id}: it does not wait for {name!r}"

@@ -63,29 +63,19 @@ __all__ = [
     "write_note",
 ]
 
-_MODULE_OF = {
-    "Answer": "asking",
-    "Box": "lists",
-    "Buttons": "buttons",
-    "Figures": "totals",
-    "Kind": "kinds",
-    "Page": "lists",
-    "Refusal": "refusals",
-    "answer": "acts",
-    "answers_by_kind": "totals",
-    "counts": "lists",
-    "figures": "totals",
-    "give_back": "acts",
-    "give_to": "acts",
-    "hide": "acts",
-    "hide_for_me": "acts",
-    "inbox": "lists",
-    "open_question": "acts",
-    "question": "kinds",
-    "take": "acts",
-    "take_next": "acts",
-    "write_note": "acts",
-}
+_NAMES_IN = {
+    "acts": (
+        "answer", "give_back", "give_to", "hide", "hide_for_me", "open_question", "take", "take_next",
+        "write_note",
+    ),
+    "asking": ("Answer",),
+    "buttons": ("Buttons",),
+    "kinds": ("Kind", "question"),
+    "lists": ("Box", "Page", "counts", "inbox"),
+    "refusals": ("Refusal",),
+    "totals": ("Figures", "answers_by_kind", "figures"),
+}  # fmt: skip
+_MODULE_OF = {one: module for module, names in _NAMES_IN.items() for one in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -143,12 +143,8 @@ class Asking:
         # This raises ClaimLost if T has lost its row, and then the value is rolled back.
         waits.begin(alias, attempt, self.name, None, is_sleep=False)
         if counts:
-            self._write(
-                alias, attempt, by_machine=True, closed_at=DatabaseNow(), **self._agreed(data)
-            )
-
-    def _agreed(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        return {"agreed": values.agrees(self.suggested, data)}
+            agreed = values.agrees(self.suggested, data)
+            self._write(alias, attempt, by_machine=True, closed_at=DatabaseNow(), agreed=agreed)
 
     def _write(self, alias: str, attempt: Attempt, **columns: Any) -> Question:
         due: Any = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib.auth import get_user_model
 from django.db import transaction
@@ -26,6 +26,7 @@ from django_txtasks.contrib.people.showing import row_of
 from django_txtasks.database.transactions import repeated
 from django_txtasks.exceptions import InvalidArguments
 
+Result = TypeVar("Result")
 PREFIX = "answer"
 """Prefix of the fields of a kind's form, so that they differ from the fields of the page."""
 HIDE_FOR: dict[str, tuple[Any, timedelta]] = {
@@ -158,16 +159,14 @@ def answer(question: Question, user: Any, form: Any) -> Refusal | None:
 
 def take_next(user: Any, kind: str | None) -> Question | None:
     """Take the question that is due first; None: no question is free."""
-    alias = alias_of_people()
 
     def work() -> Question | None:
-        with transaction.atomic(using=alias):
-            taken = acts.take_next(user, kind)
-            if taken is not None:
-                note_in_log(user, taken, str(SAID["take"]))
-            return taken
+        taken = acts.take_next(user, kind)
+        if taken is not None:
+            note_in_log(user, taken, str(SAID["take"]))
+        return taken
 
-    return repeated(alias, work)
+    return _in_one(work)
 
 
 def form_of(kind: Kind, question: Question, user: Any, data: Any = None) -> Any:
@@ -250,11 +249,11 @@ def _logged(
     return _in_one(once)
 
 
-def _in_one(work: Callable[[], Refusal | None]) -> Refusal | None:
+def _in_one(work: Callable[[], Result]) -> Result:
     """Do the work in one transaction."""
     alias = alias_of_people()
 
-    def once() -> Refusal | None:
+    def once() -> Result:
         with transaction.atomic(using=alias):
             return work()
 

@@ -139,13 +139,11 @@ def answered_lately(reader: Any) -> list[Question]:
     return list(lately.order_by("-closed_at")[:MOST_ANSWERED])
 
 
-def answer_of(question: Question) -> list[tuple[str, str]]:
-    """Return the answer by label of the form; empty: there is none, or it was removed with the old task."""
-    return answers_of([question]).get(question.pk, [])
-
-
 def answers_of(questions: Iterable[Question]) -> dict[int, list[tuple[str, str]]]:
-    """Return the answers of questions by key, each by label of the form. Values that look secret are redacted."""
+    """Return the answers of questions by key, each by label of the form. Values that look secret are redacted.
+
+    A question is left out if it has no answer, or if the answer was removed with the old task.
+    """
     answered = {
         (one.task_id, one.name): one for one in questions if one.answered_as or one.by_machine
     }

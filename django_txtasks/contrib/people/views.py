@@ -337,7 +337,7 @@ class OneQuestion(Pages):
             "form": form,
             "suggested": showing.values_of(kind, question.suggested or {}),
             "typed": typed,
-            "answer": showing.answer_of(question),
+            "answer": showing.answers_of([question]).get(question.pk, []),
             "state": "" if state is None or is_said else str(state),
             "may_answer": state is None,
             "note": self.request.POST.get("note", question.note),
