@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django_txtasks.counts.tally import Columns, Counts, Name
-from django_txtasks.database.execute import fetch_as
+from django_txtasks.database.execute import fetch
 from django_txtasks.exceptions import InvalidOption
 from django_txtasks.stats.records import FunctionStats, Histogram
 
@@ -36,6 +36,7 @@ class Row(NamedTuple):
     Attributes:
         is_raw: whether it is not added up yet.
         at: start of its span, or the time at which it was appended, in seconds since 1970.
+        counts: the values that are added.
     """
 
     is_raw: Any
@@ -44,18 +45,7 @@ class Row(NamedTuple):
     task: str
     due: int | None
     oldest: float | None
-    succeeded: int
-    failed: int
-    died: int
-    other: int
-    run_ms: int
-    wait: str
-    run: str
-
-    @property
-    def counts(self) -> Columns:
-        """The values that are added."""
-        return Columns(*self[6:])
+    counts: Columns
 
 
 def rows(alias: str, *, added_up: str, raw: str, **params: Any) -> tuple[list[Row], bool]:
@@ -66,7 +56,11 @@ def rows(alias: str, *, added_up: str, raw: str, **params: Any) -> tuple[list[Ro
         params: ``width`` and the other values of the statement.
     """
     sql = ROWS.replace("<added_up>", added_up).replace("<raw>", raw)
-    found = fetch_as(Row, alias, sql, limit=MAX_RAW_ROWS + 1, **params)
+    read = fetch(alias, sql, limit=MAX_RAW_ROWS + 1, **params)
+    found = [
+        Row(is_raw, at, queue, task, due, oldest, Columns(*counts))
+        for is_raw, at, queue, task, due, oldest, *counts in read
+    ]
     return found, sum(1 for one in found if one.is_raw) > MAX_RAW_ROWS
 
 
