@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
@@ -283,10 +283,6 @@ def _refuse_what_cannot_end(alias: str) -> None:
 def _result(task_id: uuid.UUID, end: End) -> Any:
     if end.state == Outcome.SUCCEEDED:
         return end.result
-    _raise(task_id, end)
-
-
-def _raise(task_id: uuid.UUID, end: End) -> NoReturn:
     if end.state == GONE:
         raise no_row(task_id)
     if end.state == Outcome.HANDED:
