@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from importlib import import_module
@@ -242,19 +242,30 @@ def refusals(alias: str) -> list[CheckMessage]:
 @register(Tags.database)
 def check_migrations(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Warn about migrations of this release that are missing. Workers start nevertheless, and wait for them."""
+
+    def ask(alias: str) -> Iterator[CheckMessage]:
+        if missing := _missing_migrations(alias):
+            yield Warning(
+                f"Database {alias!r} lacks migrations of this release: {', '.join(missing)}.",
+                hint=f"Run: manage.py migrate --database {alias} {MAY_MIGRATE}",
+                id="txtasks.W028",
+            )
+
+    # the server is down, or the table may not be read
+    return _ask_each(databases, ask, DatabaseError, InterfaceError)
+
+
+def _ask_each(
+    databases: Sequence[str] | None,
+    ask: Callable[[str], Iterable[CheckMessage]],
+    *unless: type[Exception],
+) -> list[CheckMessage]:
+    """Return the findings in each database with tasks; none in a database that raises one of these errors."""
     found: list[CheckMessage] = []
     for alias in databases or []:
         if alias in connections and router.allow_migrate_model(alias, Task):
-            # the server is down, or the table may not be read
-            with contextlib.suppress(DatabaseError, InterfaceError):
-                if missing := _missing_migrations(alias):
-                    found.append(
-                        Warning(
-                            f"Database {alias!r} lacks migrations of this release: {', '.join(missing)}.",
-                            hint=f"Run: manage.py migrate --database {alias} {MAY_MIGRATE}",
-                            id="txtasks.W028",
-                        )
-                    )
+            with contextlib.suppress(*unless):
+                found += ask(alias)
     return found
 
 
@@ -277,16 +288,13 @@ def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[Ch
     from django_txtasks.inspection import bloat  # imported only if needed
 
     ids = {"bloat": "txtasks.W014", "snapshot": "txtasks.W015"}
-    found: list[CheckMessage] = []
-    for alias in databases or []:
-        if alias in connections and router.allow_migrate_model(alias, Task):
-            # the server is down, or the table is locked for VACUUM FULL
-            with contextlib.suppress(OperationalError):
-                found += [
-                    Warning(f"Database {alias!r}: {one.title}", hint=one.action, id=ids[one.name])
-                    for one in bloat.findings(alias)
-                ]
-    return found
+
+    def ask(alias: str) -> Iterator[CheckMessage]:
+        for one in bloat.findings(alias):
+            yield Warning(f"Database {alias!r}: {one.title}", hint=one.action, id=ids[one.name])
+
+    # the server is down, or the table is locked for VACUUM FULL
+    return _ask_each(databases, ask, OperationalError)
 
 
 @register(Tags.database)
@@ -296,16 +304,12 @@ def check_server_settings(
     """Warn about what the server decides otherwise than tasks need it. Workers start nevertheless."""
     from django_txtasks.inspection import server_settings  # imported only if needed
 
-    found: list[CheckMessage] = []
-    for alias in databases or []:
-        if alias in connections and router.allow_migrate_model(alias, Task):
-            # the server is down, or the tables of information_schema may not be read
-            with contextlib.suppress(DatabaseError, InterfaceError):
-                found += [
-                    Warning(f"Database {alias!r} {one.title}", hint=one.action, id="txtasks.W037")
-                    for one in server_settings.findings(alias)
-                ]
-    return found
+    def ask(alias: str) -> Iterator[CheckMessage]:
+        for one in server_settings.findings(alias):
+            yield Warning(f"Database {alias!r} {one.title}", hint=one.action, id="txtasks.W037")
+
+    # the server is down, or the tables of information_schema may not be read
+    return _ask_each(databases, ask, DatabaseError, InterfaceError)
 
 
 def pool_is_too_small(alias: str, threads: int) -> str:

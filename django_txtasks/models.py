@@ -394,12 +394,23 @@ class FinishedTask(TaskColumns):
         )  # fmt: skip
 
 
-class Worker(models.Model):
-    """One worker process. Cleaners watch its beat. No column that a beat changes is indexed."""
+class Process(models.Model):
+    """A process on a host."""
 
     id = TaskId(primary_key=True, editable=False)
     host = ExactText(max_length=200)
     pid = models.PositiveIntegerField()
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.host} pid {self.pid}"
+
+
+class Worker(Process):
+    """One worker process. Cleaners watch its beat. No column that a beat changes is indexed."""
+
     queues = models.JSONField()
     task_names = models.JSONField(
         db_default=models.Value([], models.JSONField()),
@@ -455,21 +466,15 @@ class Worker(models.Model):
         verbose_name_plural = _("workers")
         default_permissions = ("view",)
 
-    def __str__(self) -> str:
-        return f"{self.host} pid {self.pid}"
-
     def is_silent(self, now: datetime) -> bool:
         """Return True if its last beat is longer ago than its lease; ``now`` is the database's time."""
         seen: Any = self.seen_at  # None = not readable as a time
         return seen is None or (now - seen).total_seconds() > self.lease
 
 
-class EndedWorker(models.Model):
+class EndedWorker(Process):
     """Host and process of an ended worker, because attempts name the worker by id; and how it ended."""
 
-    id = TaskId(primary_key=True, editable=False)
-    host = ExactText(max_length=200)
-    pid = models.PositiveIntegerField()
     started_at = Moment()
     ended_at = Moment(db_default=DatabaseNow())
     release = ExactText(
@@ -486,9 +491,6 @@ class EndedWorker(models.Model):
     class Meta:
         default_permissions = ("view",)
         indexes = (models.Index(fields=["ended_at"], name="txtasks_worker_ended"),)
-
-    def __str__(self) -> str:
-        return f"{self.host} pid {self.pid}"
 
 
 class PausedQueue(models.Model):
@@ -798,15 +800,12 @@ class Batch(PartlyIndexed):
         return str(self.name or self.id)
 
 
-class Cleaner(models.Model):
+class Cleaner(Process):
     """One cleaner process. Its beat shows that it is alive, its last pass that it achieves something.
 
     A process that cleans once, started by cron, leaves its row behind as the record of that pass.
     """
 
-    id = TaskId(primary_key=True, editable=False)
-    host = ExactText(max_length=200)
-    pid = models.PositiveIntegerField()
     interval = models.FloatField(
         null=True, help_text=_("seconds between two passes of the cleaner; empty = it runs once")
     )
@@ -826,9 +825,6 @@ class Cleaner(models.Model):
         verbose_name = _("cleaner")
         verbose_name_plural = _("cleaners")
         default_permissions = ("view",)
-
-    def __str__(self) -> str:
-        return f"{self.host} pid {self.pid}"
 
 
 class StatColumns(models.Model):

@@ -615,10 +615,10 @@ MUTANTS = [
            {"WHERE 1 = 1 <raw>": "WHERE 1 = 0 <raw>"},
            "test_figures.py::test_all_widths_agree_with_what_was_appended"),
     Mutant("metrics: the counters come from one statement", "stats/reading.py",
-           {"    found = fetch_as(Row, alias, sql, limit=MAX_RAW_ROWS + 1, **params)":
+           {"    read = fetch(alias, sql, limit=MAX_RAW_ROWS + 1, **params)":
             "    limit = MAX_RAW_ROWS + 1\n"
-            "    found = [one for one in fetch_as(Row, alias, sql, limit=limit, **params) if not one.is_raw]\n"
-            "    found += [one for one in fetch_as(Row, alias, sql, limit=limit, **params) if one.is_raw]"},
+            "    read = [one for one in fetch(alias, sql, limit=limit, **params) if not one[0]]\n"
+            "    read += [one for one in fetch(alias, sql, limit=limit, **params) if one[0]]"},
            "test_metrics.py::test_the_counters_come_from_one_statement"),
     Mutant("metrics: added up and not added up in one statement", "stats/reading.py",
            {"             UNION ALL\n": "             EXCEPT ALL\n"},

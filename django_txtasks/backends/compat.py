@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django.core.exceptions import ImproperlyConfigured
 
-if TYPE_CHECKING:
+if TYPE_CHECKING or find_spec("django.tasks"):
     from django.tasks import base, task_backends
     from django.tasks import task as _task
     from django.tasks.backends.base import BaseTaskBackend
@@ -19,19 +19,12 @@ if TYPE_CHECKING:
     from django.tasks.signals import task_enqueued, task_finished, task_started
     from django.utils.json import normalize_json
 
-    Task: TypeAlias = base.Task[..., Any]
-    TaskContext: TypeAlias = base.TaskContext[..., Any]
-    TaskResult: TypeAlias = base.TaskResult[..., Any]
-elif find_spec("django.tasks"):
-    from django.tasks import task as _task
-    from django.tasks import task_backends
-    from django.tasks.backends.base import BaseTaskBackend
-    from django.tasks.backends.dummy import DummyBackend
-    from django.tasks.backends.immediate import ImmediateBackend
-    from django.tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
-    from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
-    from django.tasks.signals import task_enqueued, task_finished, task_started
-    from django.utils.json import normalize_json
+    if TYPE_CHECKING:
+        Task: TypeAlias = base.Task[..., Any]
+        TaskContext: TypeAlias = base.TaskContext[..., Any]
+        TaskResult: TypeAlias = base.TaskResult[..., Any]
+    else:
+        Task, TaskContext, TaskResult = base.Task, base.TaskContext, base.TaskResult
 elif find_spec("django_tasks"):
     from django_tasks import task as _task
     from django_tasks import task_backends

@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-import pika
-
 from django_txtasks.broker import failures, quiet
+from django_txtasks.broker.connection import TRANSIENT
 from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config
 from django_txtasks.sending.sender import SendersOfProcess
@@ -23,7 +22,6 @@ MOST_WAITING = 1_000
 """Number of messages that wait for RabbitMQ in a process. Beyond it, the oldest are dropped."""
 LOOK_SECONDS = 5.0
 """Seconds between two looks at an idle connection: much less than its heartbeat."""
-TRANSIENT = pika.BasicProperties(content_type="application/json", delivery_mode=1)
 Message = tuple[str, dict[str, Any]]
 """A routing key and the data of a message."""
 

@@ -19,18 +19,10 @@ def publish(config: Config, exchange: str, routing_key: str, message: dict[str, 
         pika.exceptions.AMQPError: there is no broker or no such exchange, no queue is bound to it, or RabbitMQ
             refused the message. Try again later.
     """
-    with quiet.ours():
-        _publish(config, exchange, routing_key, message)
-
-
-def _publish(config: Config, exchange: str, routing_key: str, message: dict[str, Any]) -> None:
-    connection = topology.connect(config, f"txtasks exchange {os.getpid()}")
-    try:
+    name = f"txtasks exchange {os.getpid()}"
+    with quiet.ours(), topology.connect(config, name) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         persistent = pika.BasicProperties(content_type="application/json", delivery_mode=2)
         body = json.dumps(message).encode()
         channel.basic_publish(exchange, routing_key, body, persistent, mandatory=True)
-    finally:
-        if connection.is_open:
-            connection.close()

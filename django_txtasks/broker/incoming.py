@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import queue
 import struct
@@ -17,7 +16,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 from django_txtasks.broker.connection import Connection
 from django_txtasks.broker.dead_letters import DeadLetters
-from django_txtasks.broker.link import Listener, refuse_silence
+from django_txtasks.broker.link import Listener, all_of
 from django_txtasks.broker.upkeep import NOT_FOUND
 from django_txtasks.conf import Config
 
@@ -97,11 +96,7 @@ class MessageConsumer(Listener):
 
     def take(self) -> list[IncomingMessage]:
         """Return the messages that have come since the last call, in the order of the queue."""
-        found: list[IncomingMessage] = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                found.append(self._arrived.get_nowait())
-        return found
+        return all_of(self._arrived)
 
     def is_held(self, message: IncomingMessage) -> bool:
         """Return False if RabbitMQ delivers the message again, because its channel is gone."""
@@ -137,10 +132,6 @@ class MessageConsumer(Listener):
         channel.basic_qos(prefetch_count=self._prefetch)
         channel.basic_consume(self._name, self._receive)
         return channel
-
-    def follow(self) -> None:
-        """Notice a deleted queue."""
-        refuse_silence(self.channel, 1)
 
     def stop(self, seconds: float = 2.0) -> None:
         """Send the acknowledgements, and end. RabbitMQ delivers the other messages again."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pika
 
@@ -19,6 +20,7 @@ from django_txtasks.broker.connection import Connection
 from django_txtasks.conf import Config
 from django_txtasks.rules.retry import backoff
 
+Item = TypeVar("Item")
 STABLE_AFTER_SECONDS = 3.0
 """Seconds after which a connection counts as good, so that its end is a new failure."""
 
@@ -130,7 +132,11 @@ class Listener:
         raise TypeError(f"{type(self).__name__} does not say what it listens to")
 
     def follow(self) -> None:
-        """Called in the thread: once the channel is ready, and every few seconds from then on."""
+        """Called in the thread: once the channel is ready, and every few seconds from then on.
+
+        It notices a deleted queue, if there is one consumer.
+        """
+        refuse_silence(self.channel, 1)
 
     def broken(self) -> None:
         """Called in the thread when the connection is gone."""
@@ -168,6 +174,15 @@ class Listener:
                 self.broken()
                 self._stopping.wait(pause)
         self._link.close()
+
+
+def all_of(waiting: queue.SimpleQueue[Item]) -> list[Item]:
+    """Return what waits in a queue, in its order."""
+    found: list[Item] = []
+    with contextlib.suppress(queue.Empty):
+        while True:
+            found.append(waiting.get_nowait())
+    return found
 
 
 def refuse_silence(channel: Any, consumers: int) -> None:

@@ -8,7 +8,6 @@ that. A will that cannot be written during an alarm is missing until the alarm e
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import time
 import uuid
@@ -16,11 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import pika
-
 from django_txtasks import signals
 from django_txtasks.broker import topology
-from django_txtasks.broker.link import Listener, refuse_silence
+from django_txtasks.broker.connection import TRANSIENT
+from django_txtasks.broker.link import Listener, all_of, refuse_silence
 from django_txtasks.conf import Config
 
 RENEW_AFTER_SECONDS = 300.0
@@ -111,8 +109,7 @@ class LastWillConnection(Listener):
         if topology.declare(self.channel, name, arguments) is not self.channel:
             raise ConnectionError(f"RabbitMQ refuses the queue {name}")
         self.channel.basic_consume(name, self._receive)
-        transient = pika.BasicProperties(content_type="application/json", delivery_mode=1)
-        self.channel.basic_publish("", name, topology.encode_will(*self._written), transient)
+        self.channel.basic_publish("", name, topology.encode_will(*self._written), TRANSIENT)
 
     def _renew(self) -> None:
         if self._held is not None:
@@ -162,11 +159,7 @@ class LastWillConsumer(Listener):
 
     def take(self) -> list[DeliveredWill]:
         """Return the wills that have come since the last call."""
-        wills: list[DeliveredWill] = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                wills.append(self._wills.get_nowait())
-        return wills
+        return all_of(self._wills)
 
     def prepare(self, channel: Any) -> Any:
         """Declare the queue, and consume."""
@@ -174,10 +167,6 @@ class LastWillConsumer(Listener):
         channel.basic_qos(prefetch_count=PREFETCH_WILLS)
         channel.basic_consume(self._queue, self._receive)
         return channel
-
-    def follow(self) -> None:
-        """Notice a deleted queue."""
-        refuse_silence(self.channel, 1)
 
     def _receive(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         tag = method.delivery_tag

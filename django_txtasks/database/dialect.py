@@ -137,6 +137,21 @@ class _Dialects(dict[str, Dialect]):
 
 _SQLITE_NOW = "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now'{})"
 _MYSQL_SHIFT = "UTC_TIMESTAMP(6) {} INTERVAL ROUND(%({})s * 1000000) MICROSECOND"
+_INDEXES = {
+    "by_last_chance": "txtasks_last_chance",
+    "by_worker": "txtasks_claimed",
+    "by_queue": "txtasks_pending",
+    "by_expiry": "txtasks_expires",
+    "by_stopped": "txtasks_stopped",
+    "by_finish": "txtasks_finished_at",
+    "by_until": "txtasks_once_until",
+    "by_batch": "txtasks_in_batch",
+    "by_ended": "txtasks_of_batch",
+    "by_end": "txtasks_batch_end",
+    "by_root": "txtasks_batch_root",
+    "by_cause": "txtasks_cause",
+}
+"""The indexes that MariaDB, MySQL and SQLite are told to use for the same piece."""
 DIALECTS = _Dialects(
     postgresql=Dialect(
         now="statement_timestamp()",
@@ -167,6 +182,7 @@ DIALECTS = _Dialects(
         at_utc=" AT TIME ZONE 'UTC'",
     ),
     mysql=Dialect(
+        **{piece: f"FORCE INDEX ({index})" for piece, index in _INDEXES.items()},
         now="UTC_TIMESTAMP(6)",
         later=_MYSQL_SHIFT.format("+", "delay"),
         ago=_MYSQL_SHIFT.format("-", "age"),
@@ -190,25 +206,13 @@ DIALECTS = _Dialects(
         beyond_cursor="run_after >= %(mark_time)s AND (run_after > %(mark_time)s OR id > %(mark_id)s)",
         is_failed="failed_status IS NOT NULL",
         failed_status="failed_status",
-        by_last_chance="FORCE INDEX (txtasks_last_chance)",
         last_chance="last_chance_at IS NOT NULL",
         last_chance_at="last_chance_at",
         max_crashes="CAST(max_crashes AS signed)",
         text="char",
-        by_worker="FORCE INDEX (txtasks_claimed)",
-        by_queue="FORCE INDEX (txtasks_pending)",
-        by_expiry="FORCE INDEX (txtasks_expires)",
-        by_stopped="FORCE INDEX (txtasks_stopped)",
-        by_finish="FORCE INDEX (txtasks_finished_at)",
         by_lane="FORCE INDEX (txtasks_pending)",
-        by_until="FORCE INDEX (txtasks_once_until)",
         by_last_member="id DESC",
         by_running_member="FORCE INDEX (txtasks_in_batch)",
-        by_batch="FORCE INDEX (txtasks_in_batch)",
-        by_ended="FORCE INDEX (txtasks_of_batch)",
-        by_end="FORCE INDEX (txtasks_batch_end)",
-        by_root="FORCE INDEX (txtasks_batch_root)",
-        by_cause="FORCE INDEX (txtasks_cause)",
         by_key="FORCE INDEX (PRIMARY)",
         delete="DELETE txtasks_task",
         name="CAST(task_name AS BINARY)",
@@ -218,6 +222,7 @@ DIALECTS = _Dialects(
         claimed_for="TIMESTAMPDIFF(MICROSECOND, claimed_at, UTC_TIMESTAMP(6)) / 1000000",
     ),
     sqlite=Dialect(
+        **{piece: f"INDEXED BY {index}" for piece, index in _INDEXES.items()},
         now=_SQLITE_NOW.format(""),
         later=_SQLITE_NOW.format(", %(delay)s || ' seconds'"),
         ago=_SQLITE_NOW.format(", -%(age)s || ' seconds'"),
@@ -243,20 +248,8 @@ DIALECTS = _Dialects(
         from_id="(run_after, id) >= (%(begin_time)s, %(begin_id)s)",
         before_id="(run_after, id) < (%(begin_time)s, %(end_id)s)",
         sound_id="AND length(id) = 32 AND id NOT GLOB '*[^0-9a-f]*'",
-        by_worker="INDEXED BY txtasks_claimed",
-        by_queue="INDEXED BY txtasks_pending",
-        by_expiry="INDEXED BY txtasks_expires",
-        by_stopped="INDEXED BY txtasks_stopped",
-        by_finish="INDEXED BY txtasks_finished_at",
         by_lane="INDEXED BY txtasks_in_lane",
-        by_until="INDEXED BY txtasks_once_until",
-        by_batch="INDEXED BY txtasks_in_batch",
         by_running_member="INDEXED BY txtasks_claimed",
-        by_ended="INDEXED BY txtasks_of_batch",
-        by_end="INDEXED BY txtasks_batch_end",
-        by_root="INDEXED BY txtasks_batch_root",
-        by_cause="INDEXED BY txtasks_cause",
-        by_last_chance="INDEXED BY txtasks_last_chance",
     ),
 )
 

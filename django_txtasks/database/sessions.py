@@ -290,12 +290,8 @@ def _read(alias: str, wrapper: BaseDatabaseWrapper) -> str:
     if wrapper.vendor == "mysql":
         number = fetch_value(alias, MYSQL_OWN_SESSION)
         if number == raw.thread_id() and (start := _mysql_start(alias)) is not None:
-            return f"{number} {start:.0f} {_mysql_user(alias)}"
+            return f"{number} {start:.0f} {fetch_value(alias, MYSQL_USER)}"
     return ""
-
-
-def _mysql_user(alias: str) -> str:
-    return str(fetch_value(alias, MYSQL_USER))
 
 
 def _mysql_start(alias: str) -> float | None:

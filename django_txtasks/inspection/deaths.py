@@ -22,6 +22,7 @@ from django.utils.translation import gettext as _
 
 from django_txtasks.conf import get_config
 from django_txtasks.database.transactions import only_reading
+from django_txtasks.inspection.finding import manage
 from django_txtasks.lifecycle.workers import MEMORY, STUCK, UNKNOWN
 from django_txtasks.models import DatabaseNow, EndedWorker, FinishedTask, Moment, Outcome
 from django_txtasks.wording import span
@@ -117,21 +118,18 @@ class Deaths:
                 "Look at the machines first: memory that runs out ends processes by signal 9. The log of "
                 "runworkers has the end of each process."
             )
-        hold = [f"txtasks_task hold --task {shlex.quote(one.function)}" for one in self.suspects]
+        hold = [
+            manage(f"txtasks_task hold --task {shlex.quote(one.function)}", self.alias)
+            for one in self.suspects
+        ]
         queues = sorted({shlex.quote(one.queue) for one in self.suspects})
         text = _(
             "Hold its waiting tasks: %(hold)s. If new ones keep coming, or none waits just then, pause the queue: "
             "%(pause)s. Then repair the function, or cancel the held tasks and discard the dead ones. Until then "
             "revive none of them: each may end a process again."
         )
-        return text % {
-            "hold": self._command(*hold),
-            "pause": self._command(f"txtasks_queue pause {' '.join(queues)}"),
-        }
-
-    def _command(self, *texts: str) -> str:
-        of = "" if self.alias == "default" else f" --database {shlex.quote(self.alias)}"
-        return "; ".join(f"manage.py {one}{of}" for one in texts)
+        pause = manage(f"txtasks_queue pause {' '.join(queues)}", self.alias)
+        return text % {"hold": "; ".join(hold), "pause": pause}
 
 
 def deaths(alias: str) -> Deaths | None:

@@ -27,10 +27,11 @@ from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.exceptions import EndLost, WorkerLost, WorkerStopped
 from django_txtasks.inspection.deaths import deaths
+from django_txtasks.inspection.finding import manage
 from django_txtasks.inspection.misfits import misfit_of_last
 from django_txtasks.inspection.no_writes import NAME as NO_WRITES
 from django_txtasks.inspection.no_writes import NoWrites, no_writes
-from django_txtasks.lanes.status import rate_text, status_of_lanes
+from django_txtasks.lanes.status import LaneStatus, rate_text, status_of_lanes
 from django_txtasks.lifecycle import cleaners, names
 from django_txtasks.lifecycle.attempts import read_entries
 from django_txtasks.lifecycle.buckets import pending_priorities
@@ -116,7 +117,7 @@ def _without_row(alias: str, task_id: uuid.UUID) -> Reason:
         return Reason("finished", _("It has ended: %(outcome)s, at %(at)s.") % facts)
     elsewhere = [one for one in connections if one != alias and _is_in(one, task_id)]
     if elsewhere:
-        command = f"manage.py txtasks_explain {task_id}{_of(elsewhere[0])}"
+        command = manage(f"txtasks_explain {task_id}", elsewhere[0])
         text = _("It is in database %(name)s.") % {"name": repr(elsewhere[0])}
         return Reason("elsewhere", text, command)
     return Reason(
@@ -163,7 +164,7 @@ def _not_pending(alias: str, task: Any) -> Reason:
 
 def stop_command(alias: str, task_id: uuid.UUID) -> str:
     """Return the command that asks a task to stop."""
-    return f"manage.py txtasks_task stop {task_id}{_of(alias)}"
+    return manage(f"txtasks_task stop {task_id}", alias)
 
 
 def _end_of(alias: str, task: Any, worker: Any) -> str:
@@ -249,13 +250,9 @@ def _in_the_way(alias: str, task: Any) -> Iterator[Reason]:
         yield Reason("unsound", text, _("Correct the row by hand, or cancel it in the admin."))
     paused = PausedQueue.objects.using(alias).filter(pk=task.queue_name).first()
     if paused is not None:
-        why = f" ({paused.reason})" if paused.reason else ""
         text = _("Queue %(queue)s was paused by %(by)s at %(at)s%(why)s.")
-        facts = {
-            "queue": task.queue_name, "by": paused.paused_by or _("somebody"),
-            "at": time_text(paused.paused_at), "why": why,
-        }  # fmt: skip
-        command = f"manage.py txtasks_queue resume {shlex.quote(task.queue_name)}{_of(alias)}"
+        facts = {"queue": task.queue_name, **facts_of_pause(paused)}
+        command = manage(f"txtasks_queue resume {shlex.quote(task.queue_name)}", alias)
         yield Reason("paused", text % facts, command)
     if task.lane:
         yield from _closed_lane(alias, task)
@@ -307,9 +304,8 @@ def _misfit(alias: str, task: Any) -> Reason | None:
 def _waits(alias: str, task: Any) -> Iterator[Reason]:
     """Yield the waits that are not over. Earlier releases may have left some that never end; they count, too."""
     rows = Wait.objects.using(alias).filter(task_id=task.pk, ended_at=None).defer("value")
-    for wait in rows.filter(Q(until=None) | Q(until__gt=DatabaseNow())).order_by("until")[
-        :MAX_WAITS
-    ]:
+    rows = rows.filter(Q(until=None) | Q(until__gt=DatabaseNow()))
+    for wait in rows.order_by("until")[:MAX_WAITS]:
         facts = {"name": repr(wait.name), "until": time_text(wait.until)}
         if wait.is_sleep:
             yield Reason("sleeps", _("It sleeps until %(until)s (%(name)s).") % facts)
@@ -337,19 +333,16 @@ def _behind_its_twin(alias: str, task: Any) -> Iterator[Reason]:
 def _closed_lane(alias: str, task: Any) -> Iterator[Reason]:
     """Yield the condition that keeps the tasks of its lane from starting."""
     (lane,) = status_of_lanes(alias, [task.lane])
+    facts: dict[str, Any] = {"lane": task.lane}
     if not lane.is_known:
         text = _("TXTASKS['lanes'] has no rule for its lane %(lane)s, so no worker serves it.")
         lift = _("Add a rule, {'weight': 1} for no limit but fair turns, and restart workers.")
-        yield Reason("lane", text % {"lane": task.lane}, lift)
-    name, command = shlex.quote(task.lane), "manage.py txtasks_lane"
+        yield Reason("lane", text % facts, lift)
+    name = shlex.quote(task.lane)
     if lane.paused_at is not None:
-        why = f" ({lane.reason})" if lane.reason else ""
         text = _("Lane %(lane)s was paused by %(by)s at %(at)s%(why)s.")
-        facts = {
-            "lane": task.lane, "by": lane.paused_by or _("somebody"), "at": time_text(lane.paused_at),
-            "why": why,
-        }  # fmt: skip
-        yield Reason("lane", text % facts, f"{command} resume {name}{_of(alias)}")
+        facts |= facts_of_pause(lane)
+        yield Reason("lane", text % facts, manage(f"txtasks_lane resume {name}", alias))
     elif lane.is_full:
         running = Task.objects.using(alias).filter(
             status=Status.CLAIMED, lane=task.lane, lane__gt=""
@@ -357,32 +350,36 @@ def _closed_lane(alias: str, task: Any) -> Iterator[Reason]:
         ids = ", ".join(str(one) for one in running.values_list("pk", flat=True)[:MAX_RUNNING])
         more = ", …" if lane.running > MAX_RUNNING else ""
         text = _("Lane %(lane)s is full: %(running)s of %(most)s run, %(ids)s.")
-        facts = {
-            "lane": task.lane, "running": lane.running, "most": lane.rule.at_most, "ids": f"{ids}{more}",
-        }  # fmt: skip
-        yield Reason(
-            "full", text % facts, _or_wait(f"{command} limit {name} --at-most N{_of(alias)}")
-        )
+        facts |= {"running": lane.running, "most": lane.rule.at_most, "ids": f"{ids}{more}"}
+        command = manage(f"txtasks_lane limit {name} --at-most N", alias)
+        yield Reason("full", text % facts, _or_wait(command))
     elif lane.held_for:
         text = _("A task of lane %(lane)s has asked it to wait for %(n)s s more.")
-        facts = {"lane": task.lane, "n": decimal(lane.held_for, 1)}
-        yield Reason("hold", text % facts, _or_wait(f"{command} resume {name}{_of(alias)}"))
+        facts |= {"n": decimal(lane.held_for, 1)}
+        command = manage(f"txtasks_lane resume {name}", alias)
+        yield Reason("hold", text % facts, _or_wait(command))
     elif lane.opens_in:
         text = _("Lane %(lane)s lets the next task start in %(n)s s (rate %(rate)s).")
-        facts = {
-            "lane": task.lane, "n": decimal(lane.opens_in, 1), "rate": rate_text(lane.rule.rate or 1.0),
-        }  # fmt: skip
-        yield Reason(
-            "rate", text % facts, _or_wait(f"{command} limit {name} --rate N/UNIT{_of(alias)}")
-        )
+        facts |= {"n": decimal(lane.opens_in, 1), "rate": rate_text(lane.rule.rate or 1.0)}
+        command = manage(f"txtasks_lane limit {name} --rate N/UNIT", alias)
+        yield Reason("rate", text % facts, _or_wait(command))
+
+
+def facts_of_pause(paused: PausedQueue | LaneStatus) -> dict[str, str]:
+    """Return who has paused a queue or a lane, when and why, for a sentence in the language of the reader."""
+    return {
+        "by": paused.paused_by or _("somebody"),
+        "at": time_text(paused.paused_at),
+        "why": f" ({paused.reason})" if paused.reason else "",
+    }
 
 
 def _or_wait(command: str) -> str:
     return _("Wait, or %(command)s") % {"command": command}
 
 
-def _start(options: str) -> str:
-    return _("Start %(command)s") % {"command": f"manage.py runworkers{options}"}
+def _start(command: str) -> str:
+    return _("Start %(command)s") % {"command": command}
 
 
 def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
@@ -396,15 +393,15 @@ def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
         yield from _lack_of_drains(alias, task, living)
         return
     if not living:
-        yield Reason("workers", _("No worker is alive."), _start(_of(alias)))
+        yield Reason("workers", _("No worker is alive."), _start(manage("runworkers", alias)))
         return
     serving = [one for one in living if task.queue_name in texts(one.queues)]
     if not serving:
         served = ", ".join(sorted({queue for one in living for queue in texts(one.queues)}))
         text = _("No living worker serves queue %(queue)s; they serve %(queues)s.")
         facts = {"queue": task.queue_name, "queues": served or _("none")}
-        options = f" --queue {shlex.quote(task.queue_name)}{_of(alias)}"
-        yield Reason("queue", text % facts, _start(options))
+        command = manage(f"runworkers --queue {shlex.quote(task.queue_name)}", alias)
+        yield Reason("queue", text % facts, _start(command))
         return
     able = [one for one in serving if not one.task_names or task.task_name in texts(one.task_names)]
     if not able:
@@ -426,8 +423,8 @@ def _lack_of_drains(alias: str, task: Any, living: Sequence[Any]) -> Iterator[Re
     facts = {"queue": task.queue_name}
     if not any(task.queue_name in texts(one.queues) for one in drains):
         text = _("Queue %(queue)s is handed over to another system, and no living drain serves it.")
-        command = f"manage.py rundrain --queue {shlex.quote(task.queue_name)}{_of(alias)}"
-        yield Reason("drain", text % facts, _("Start %(command)s") % {"command": command})
+        command = manage(f"rundrain --queue {shlex.quote(task.queue_name)}", alias)
+        yield Reason("drain", text % facts, _start(command))
     elif task.run_after is not None and task.run_after <= task.now:
         text = _(
             "Queue %(queue)s is handed over to another system, which has not taken the task yet."
@@ -561,11 +558,6 @@ def _errors_text(alias: str, task: Any) -> str:
 def _shortened(text: str) -> str:
     """Return the beginning of a long text, cut between words."""
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT].rsplit(' ', 1)[0]} (…)"
-
-
-def _of(alias: str) -> str:
-    """Return the command-line option for this database; empty for the default database."""
-    return "" if alias == "default" else f" --database {shlex.quote(alias)}"
 
 
 def _span(duration: timedelta) -> str:

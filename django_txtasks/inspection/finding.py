@@ -1,7 +1,8 @@
-"""One finding of an inspection."""
+"""One finding of an inspection, and the commands that remedies name."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 MAX_COUNTED_ROWS = 1000
@@ -48,3 +49,9 @@ class Finding:
             return f"{self.title} ({self.shown_count}): {', '.join(self.causes)}"
         more = ", …" if self.count > len(self.examples) else ""
         return f"{self.title} ({self.shown_count}): {', '.join(self.examples)}{more}"
+
+
+def manage(command: str, alias: str) -> str:
+    """Return the line that runs a command of ``manage.py`` for this database."""
+    of = "" if alias == "default" else f" --database {shlex.quote(alias)}"
+    return f"manage.py {command}{of}"

@@ -39,15 +39,10 @@ class Late:
         return f"{self.task_id} ({self.task}) in queue {self.queue}: {why}"
 
 
-def buckets_without_lane(alias: str) -> list[LaneBucket]:
-    """Return the first pending task of each queue and priority that has no lane."""
-    return lane_buckets.buckets_of(alias, "")
-
-
 def all_buckets(alias: str) -> list[LaneBucket]:
     """Return the first pending task of each lane, queue and priority."""
     in_lanes, _ = lane_buckets.look(alias, "", LANES_SECONDS)
-    return [*buckets_without_lane(alias), *in_lanes]
+    return [*lane_buckets.buckets_of(alias, ""), *in_lanes]
 
 
 def oldest_due(buckets: Sequence[LaneBucket]) -> dict[str, LaneBucket]:

@@ -231,14 +231,10 @@ def _causes_of_death(view: View) -> list[str]:
     found = by_cause.causes(MAX_CAUSES + 1, view.alias).causes
     dead = [one for one in found if one.dead]
     texts = [
-        f"{one.task}: {one.exception or 'unknown error'} ({_capped(one)})"
+        f"{one.task}: {one.exception or 'unknown error'} ({one.dead}{'+' * one.is_capped})"
         for one in dead[:MAX_CAUSES]
     ]
     return [*texts, "…"] if len(dead) > MAX_CAUSES else texts
-
-
-def _capped(cause: by_cause.Cause) -> str:
-    return f"{cause.dead}{'+' * cause.is_capped}"
 
 
 with in_english():

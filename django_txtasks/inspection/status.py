@@ -198,14 +198,12 @@ def _queues(database: str) -> dict[str, QueueStatus]:
     )
     return {
         row["queue_name"]: QueueStatus(
-            due=row["due"],
             later=row["pending"] - row["due"],
-            claimed=row["claimed"],
-            held=row["held"],
-            dead=row["dead"],
             oldest_due=_seconds(row["now"] - row["oldest"]) if row["oldest"] else 0.0,
-            in_lanes=row["in_lanes"],
-            retrying=row["retrying"],
+            **{
+                name: row[name]
+                for name in ("due", "claimed", "held", "dead", "in_lanes", "retrying")
+            },
         )
         for row in rows
     }

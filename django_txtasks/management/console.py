@@ -82,11 +82,34 @@ def in_one_line(error: BaseException) -> str:
     return printable(" ".join(text_of(error).split()))
 
 
-def refuse_odd_seconds(option: str, seconds: float | None, *, returncode: int = 1) -> None:
+def refuse_odd_seconds(
+    option: str, seconds: float | None, *, may_be_zero: bool = True, returncode: int = 1
+) -> None:
     """Raise CommandError if an option has no number of seconds of at least 0, such as ``nan`` or ``inf``."""
     if seconds is not None and not 0 <= seconds <= MOST_SECONDS:
         text = f"{option} is {seconds:g}; it must be a number of seconds from 0 to {MOST_SECONDS:,.0f}."
         raise CommandError(text, returncode=returncode)
+    if seconds == 0 and not may_be_zero:
+        raise CommandError(f"{option} is {seconds}; it must be more than 0 seconds.")
+
+
+def switch(parser: ArgumentParser, name: str, text: str, **more: Any) -> None:
+    """Add an option without a value."""
+    parser.add_argument(name, action="store_true", help=text, **more)
+
+
+def one_database(parser: ArgumentParser, text: str) -> None:
+    """Add ``--database``, which names one."""
+    parser.add_argument("--database", default="default", metavar="ALIAS", help=f"{text} (default).")
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of a table as lines, the first column to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])])
+        for first, *others in rows
+    ]
 
 
 class DatabaseCommand(PrintingCommand):
@@ -96,9 +119,7 @@ class DatabaseCommand(PrintingCommand):
     of_database = "Whose tasks"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--database", default="default", metavar="ALIAS", help=f"{self.of_database} (default)."
-        )
+        one_database(parser, self.of_database)
 
     def handle(self, *args: Any, **options: Any) -> None:
         alias = options["database"]
@@ -131,26 +152,6 @@ class LoopCommand(OwnCommand):
     def run(self, options: dict[str, Any]) -> None:
         """Do the command's work."""
         raise NotImplementedError
-
-
-def database_option(parser: ArgumentParser, what: str) -> None:
-    """Add ``--database``, which may be repeated."""
-    parser.add_argument(
-        "--database",
-        action="append",
-        dest="databases",
-        metavar="ALIAS",
-        help=f"{what} of this database; may be repeated (default).",
-    )
-
-
-def log_json_option(parser: ArgumentParser) -> None:
-    """Add ``--log-json``."""
-    parser.add_argument(
-        "--log-json",
-        action="store_true",
-        help="Write all log lines as JSON, with the task's id on each line of a task.",
-    )
 
 
 def show_log(verbosity: int, *, as_json: bool = False) -> None:

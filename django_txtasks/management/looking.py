@@ -8,19 +8,15 @@ from typing import Any
 
 from django.db import DatabaseError
 
-from django_txtasks.conf import get_config
 from django_txtasks.database.errors import is_timeout
 from django_txtasks.inspection.late import Late
 from django_txtasks.inspection.no_writes import NAME as NO_WRITES
 from django_txtasks.inspection.status import QueueStatus, Snapshot, snapshot
 from django_txtasks.overview import Count, Overview, QueueFigures
-from django_txtasks.overview.counting import STATES, Cell
 from django_txtasks.overview.gathering import gather
 
 MOST_NAMED = 10
 """Number of late tasks that are named, each of another queue."""
-UNKNOWN = Count(0, is_capped=True)
-"""A count that the database has not answered in time: "0+"."""
 
 
 def look(alias: str, *, exact: bool) -> Snapshot:
@@ -43,9 +39,8 @@ def look(alias: str, *, exact: bool) -> Snapshot:
 
 def _overview(alias: str) -> Overview | None:
     """Return an overview; None = a part of it took too long."""
-    before = {Cell(queue, state): UNKNOWN for queue in get_config().queues for state in STATES}
     try:
-        return gather(alias, before)[0]
+        return gather(alias, {})[0]
     except DatabaseError as error:
         if is_timeout(error):
             return None

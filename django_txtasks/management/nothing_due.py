@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from django_txtasks.database.execute import as_uuid
-from django_txtasks.inspection.explain import Reason
+from django_txtasks.inspection.explain import Reason, facts_of_pause
+from django_txtasks.inspection.finding import manage
 from django_txtasks.inspection.status import QueueStatus
 from django_txtasks.lifecycle.lane_buckets import LaneBucket
 from django_txtasks.management.looking import look
 from django_txtasks.models import PausedQueue
 from django_txtasks.overview import Count
-from django_txtasks.wording import span, time_text
+from django_txtasks.wording import span
 
 
 def nothing_due(alias: str, buckets: Sequence[LaneBucket]) -> Iterator[Reason]:
@@ -23,7 +24,6 @@ def nothing_due(alias: str, buckets: Sequence[LaneBucket]) -> Iterator[Reason]:
         buckets: the first pending task of each lane, queue and priority.
     """
     queues = look(alias, exact=False).queues
-    database = "" if alias == "default" else f" --database {shlex.quote(alias)}"
     later, running = _in(queues, "later"), _in(queues, "claimed")
     held, dead = _in(queues, "held"), _in(queues, "dead")
     if later:
@@ -33,22 +33,19 @@ def nothing_due(alias: str, buckets: Sequence[LaneBucket]) -> Iterator[Reason]:
     if running:
         yield Reason("claimed", f"Running: {running}.")
     if held:
-        command = f"manage.py txtasks_task resume --queue QUEUE{database}"
+        command = manage("txtasks_task resume --queue QUEUE", alias)
         yield Reason("held", f"Held by a person: {held}.", command)
     if dead:
-        command = f"manage.py txtasks_task revive --queue QUEUE{database}"
+        command = manage("txtasks_task revive --queue QUEUE", alias)
         yield Reason("dead", f"Dead: {dead}.", f"Fix the cause, then {command}")
     if not (later or running or held or dead):
         text = "There is no live task: none was enqueued, its transaction has not committed, or all have finished."
         yield Reason("absent", text)
     for pause in PausedQueue.objects.using(alias).order_by("pk"):
-        why = f" ({pause.reason})" if pause.reason else ""
-        by, at = pause.paused_by or "somebody", time_text(pause.paused_at)
-        yield Reason(
-            "paused",
-            f"Queue {pause.pk} was paused by {by} at {at}{why}: a new task of this queue will wait.",
-            f"manage.py txtasks_queue resume {shlex.quote(pause.pk)}{database}",
-        )
+        text = "Queue %(queue)s was paused by %(by)s at %(at)s%(why)s: a new task of this queue will wait."
+        facts = {"queue": pause.pk, **facts_of_pause(pause)}
+        command = manage(f"txtasks_queue resume {shlex.quote(pause.pk)}", alias)
+        yield Reason("paused", text % facts, command)
 
 
 def _in(queues: Mapping[str, QueueStatus], state: str) -> str:

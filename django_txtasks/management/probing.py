@@ -1,4 +1,4 @@
-"""Options of commands for liveness files and HTTP probes."""
+"""Options of commands that keep running, such as liveness files and HTTP probes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from django.core.management.base import CommandError
 
-from django_txtasks.management.console import stop_signals
+from django_txtasks.management.console import stop_signals, switch
 from django_txtasks.worker.process.probe_server import Page
 from django_txtasks.worker.process.probes import Liveness, LivenessOfAll, Probes
 
@@ -19,8 +19,12 @@ LAST_PORT = 65_535
 P = TypeVar("P", Liveness, LivenessOfAll)
 
 
-def probe_options(parser: ArgumentParser) -> None:
-    """Add ``--liveness-file``, ``--probe-port`` and ``--probe-address``."""
+def loop_options(parser: ArgumentParser, databases: str = "") -> None:
+    """Add the options of each command that keeps running: for probes, for its databases and for its log.
+
+    Args:
+        databases: start of the help of ``--database``, such as "Clean the tasks"; empty = no such option.
+    """
     parser.add_argument(
         "--liveness-file", metavar="PATH", help="Touch this file while the loop turns."
     )
@@ -32,6 +36,13 @@ def probe_options(parser: ArgumentParser) -> None:
         "--probe-address", default="", metavar="ADDRESS",
         help="Answer probes at this address only, such as 127.0.0.1. Default: all interfaces.",
     )  # fmt: skip
+    if databases:
+        parser.add_argument(
+            "--database", action="append", dest="databases", metavar="ALIAS",
+            help=f"{databases} of this database; may be repeated (default).",
+        )  # fmt: skip
+    text = "Write all log lines as JSON, with the task's id on each line of a task."
+    switch(parser, "--log-json", text)
 
 
 def liveness_at(file: str | None, make: Callable[[], P]) -> P:
@@ -61,40 +72,26 @@ def probes_at(
 
 
 @contextmanager
-def answering(
-    port: int | None,
-    address: str,
-    liveness: Liveness | LivenessOfAll,
-    pages: Mapping[str, Page] | None = None,
-) -> Iterator[None]:
-    """Answer probes until the end of the block. Arguments and errors as of ``probes_at``."""
-    probes = probes_at(port, address, liveness, pages)
-    try:
-        yield
-    finally:
-        if probes is not None:
-            probes.close()
-
-
-@contextmanager
 def answering_until_stopped(
     options: Mapping[str, Any],
     make: Callable[[str | None], P],
     stop: Callable[..., None],
     pages: Mapping[str, Page] | None = None,
 ) -> Iterator[P]:
-    """Answer probes as the options of ``probe_options`` say, and call ``stop`` on a signal, until the block ends.
+    """Answer probes as the options of ``loop_options`` say, and call ``stop`` on a signal, until the block ends.
 
     Args:
         make: returns the Liveness with this file. It is the value of the block.
     """
     file = options["liveness_file"]
     liveness = liveness_at(file, lambda: make(file))
-    with (
-        answering(options["probe_port"], options["probe_address"], liveness, pages),
-        stop_signals(stop),
-    ):
-        yield liveness
+    probes = probes_at(options["probe_port"], options["probe_address"], liveness, pages)
+    try:
+        with stop_signals(stop):
+            yield liveness
+    finally:
+        if probes is not None:
+            probes.close()
 
 
 def port(text: str) -> int:

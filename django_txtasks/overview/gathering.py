@@ -12,7 +12,7 @@ from django_txtasks.database.execute import fetch_value
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.inspection.deaths import deaths
 from django_txtasks.inspection.held_threads import held_threads
-from django_txtasks.inspection.no_writes import NoWrites, no_writes
+from django_txtasks.inspection.no_writes import no_writes
 from django_txtasks.lanes.status import status_of_lanes
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.lane_buckets import BUCKETS_OF_LANE, LaneBucket, buckets_of
@@ -32,7 +32,6 @@ from django_txtasks.overview.figures import (
 from django_txtasks.overview.problems import problems_of
 from django_txtasks.overview.running import (
     MOST_WORKERS,
-    CleanerFigures,
     Running,
     WorkerFigures,
     away,
@@ -92,7 +91,8 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
             .order_by("pk")[: MOST_SCHEDULES + 1]
         )
         cleaners = cleaners_of(alias)
-        refusal = _no_writes(alias, processes, cleaners)
+        is_alive = cleaners.at_work > 0 or any(one.is_alive for one in processes)
+        refusal = no_writes(alias, is_anyone_alive=lambda: is_alive)
         found = Overview(
             database=alias,
             at=moment_of(fetch_value(alias, NOW_IN_UTC)),
@@ -117,15 +117,6 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
             ),
         )
     return replace(found, problems=problems_of(found, refusal)), counts
-
-
-def _no_writes(
-    alias: str, processes: list[WorkerFigures], cleaners: CleanerFigures
-) -> NoWrites | None:
-    def is_anyone_alive() -> bool:
-        return cleaners.at_work > 0 or any(one.is_alive for one in processes)
-
-    return no_writes(alias, is_anyone_alive=is_anyone_alive)
 
 
 def _queues(

@@ -14,6 +14,7 @@ from django.utils.translation import ngettext_lazy
 from django_txtasks.cancel_requests import UNHEARD_AFTER
 from django_txtasks.conf import get_config
 from django_txtasks.inspection.deaths import NAME as DYING
+from django_txtasks.inspection.finding import manage
 from django_txtasks.inspection.held_threads import NAME as HELD
 from django_txtasks.lifecycle import names
 from django_txtasks.overview.counting import Count
@@ -288,14 +289,13 @@ def _of_processes(found: Overview) -> Iterator[Problem]:
 
 
 def _of_threads(found: Overview) -> Iterator[Problem]:
-    of = "" if found.database == "default" else f" --database {shlex.quote(found.database)}"
     for one in found.held_threads:
         values = {
             **vars(one),
             **_number(Count(one.count)),
             "wait": timedelta(seconds=one.seconds),
             "function": one.function,
-            "stop": f"manage.py txtasks_task stop --task {shlex.quote(one.function)}{of}",
+            "stop": manage(f"txtasks_task stop --task {shlex.quote(one.function)}", found.database),
         }
         yield Problem(HELD, _HELD, values, one.worker, function=one.function)
 

@@ -95,10 +95,10 @@ def _point(start: int, found: list[Row]) -> Point:
     due, oldest = _backlog(found)
     return Point(
         starts_at=EPOCH + timedelta(seconds=start),
-        succeeded=sum(one.succeeded for one in found),
-        failed=sum(one.failed for one in found),
-        died=sum(one.died for one in found),
-        other=sum(one.other for one in found),
+        succeeded=sum(one.counts.succeeded for one in found),
+        failed=sum(one.counts.failed for one in found),
+        died=sum(one.counts.died for one in found),
+        other=sum(one.counts.other for one in found),
         due=due,
         oldest=oldest,
     )

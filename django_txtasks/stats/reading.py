@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from django_txtasks.counts.adding_up import DAY, EVER, HOUR, TEN_MINUTES
 from django_txtasks.counts.places import Places
 from django_txtasks.counts.tally import Columns, Counts, Name
-from django_txtasks.database.execute import fetch_as
+from django_txtasks.database.execute import fetch
 from django_txtasks.exceptions import InvalidOption
 from django_txtasks.stats.records import Functions, FunctionStats, Histogram, QueueTimes, Totals
 
@@ -42,6 +42,7 @@ class Row(NamedTuple):
     Attributes:
         is_raw: whether it is not added up yet.
         at: start of its span, or the time at which it was appended, in seconds since 1970.
+        counts: the values that are added.
     """
 
     is_raw: Any
@@ -50,18 +51,7 @@ class Row(NamedTuple):
     task: str
     due: int | None
     oldest: float | None
-    succeeded: int
-    failed: int
-    died: int
-    other: int
-    run_ms: int
-    wait: str
-    run: str
-
-    @property
-    def counts(self) -> Columns:
-        """The values that are added."""
-        return Columns(*self[6:])
+    counts: Columns
 
 
 def functions(span: timedelta, using: str = "default") -> Functions:
@@ -122,7 +112,11 @@ def rows(alias: str, *, added_up: str, raw: str, **params: Any) -> tuple[list[Ro
         params: ``width`` and the other values of the statement.
     """
     sql = ROWS.replace("<added_up>", added_up).replace("<raw>", raw)
-    found = fetch_as(Row, alias, sql, limit=MAX_RAW_ROWS + 1, **params)
+    read = fetch(alias, sql, limit=MAX_RAW_ROWS + 1, **params)
+    found = [
+        Row(is_raw, at, queue, task, due, oldest, Columns(*counts))
+        for is_raw, at, queue, task, due, oldest, *counts in read
+    ]
     return found, sum(1 for one in found if one.is_raw) > MAX_RAW_ROWS
 
 

@@ -23,12 +23,11 @@ from django_txtasks.lifecycle import cleaners, cleaning
 from django_txtasks.management.cleaning import Cleaning, in_words, notify_by, report_to_log
 from django_txtasks.management.console import (
     LoopCommand,
-    database_option,
-    log_json_option,
     refuse_odd_seconds,
     served,
+    switch,
 )
-from django_txtasks.management.probing import answering_until_stopped, probe_options
+from django_txtasks.management.probing import answering_until_stopped, loop_options
 from django_txtasks.worker.process.probes import LivenessOfAll
 
 
@@ -39,9 +38,7 @@ class Command(LoopCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         _options(parser)
-        probe_options(parser)
-        database_option(parser, "Clean the tasks")
-        log_json_option(parser)
+        loop_options(parser, "Clean the tasks")
 
     def run(self, options: dict[str, Any]) -> None:
         config, dry = _config(options["interval"]), options["dry_run"]
@@ -103,9 +100,7 @@ def _config(interval: float | None) -> Config:
     config = get_config()
     if interval is None:
         return config
-    refuse_odd_seconds("--interval", interval)
-    if interval == 0:
-        raise CommandError(f"--interval is {interval}; it must be more than 0 seconds.")
+    refuse_odd_seconds("--interval", interval, may_be_zero=False)
     return dataclasses.replace(config, clean_interval=timedelta(seconds=interval))
 
 
@@ -129,10 +124,10 @@ def _once(cleaner: Cleaner, *, dry: bool) -> Counter[str]:
 
 
 def _options(parser: ArgumentParser) -> None:
-    parser.add_argument(
+    switch(
+        parser,
         "--once",
-        action="store_true",
-        help="Clean once and end; this takes as long as a lease if a worker looks silent.",
+        "Clean once and end; this takes as long as a lease if a worker looks silent.",
     )
     parser.add_argument(
         "--interval",
@@ -140,9 +135,5 @@ def _options(parser: ArgumentParser) -> None:
         metavar="S",
         help="Seconds between two passes (clean_interval).",
     )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="Print the result of --once without changes."
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="Print the counts as JSON, one line each."
-    )
+    switch(parser, "--dry-run", "Print the result of --once without changes.")
+    switch(parser, "--json", "Print the counts as JSON, one line each.")

@@ -13,14 +13,8 @@ from django_txtasks.conf import Config, get_config
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.hand_over.process import DrainProcess
 from django_txtasks.hand_over.targets.calling import TooManyHang
-from django_txtasks.management.console import (
-    LoopCommand,
-    database_option,
-    end_process,
-    log_json_option,
-    served,
-)
-from django_txtasks.management.probing import answering_until_stopped, probe_options
+from django_txtasks.management.console import LoopCommand, end_process, served, switch
+from django_txtasks.management.probing import answering_until_stopped, loop_options
 from django_txtasks.worker.process.probes import LivenessOfAll
 
 EXIT_CODE_LEFT = 3
@@ -42,14 +36,12 @@ class Command(LoopCommand):
             metavar="Q",
             help="Hand over this queue (may be repeated). Default: all of TXTASKS['hand_over'].",
         )
-        parser.add_argument(
+        switch(
+            parser,
             "--batch",
-            action="store_true",
-            help=f"End when nothing is due; with {EXIT_CODE_LEFT} if a target fails and tasks are left.",
+            f"End when nothing is due; with {EXIT_CODE_LEFT} if a target fails and tasks are left.",
         )
-        probe_options(parser)
-        database_option(parser, "Hand over the tasks")
-        log_json_option(parser)
+        loop_options(parser, "Hand over the tasks")
 
     def run(self, options: dict[str, Any]) -> None:
         config = get_config()

@@ -10,8 +10,8 @@ from django.core.management.base import CommandError
 
 from django_txtasks.conf import MAX_NAME_BYTES, Config, get_config
 from django_txtasks.exceptions import TxTasksError
-from django_txtasks.management.console import LoopCommand, log_json_option, served
-from django_txtasks.management.probing import answering_until_stopped, positive, probe_options
+from django_txtasks.management.console import LoopCommand, one_database, served
+from django_txtasks.management.probing import answering_until_stopped, loop_options, positive
 from django_txtasks.wakeup import WakeUp
 from django_txtasks.worker.process.probes import Liveness
 from django_txtasks.worker.process.shutdown import Shutdown
@@ -36,12 +36,7 @@ class Command(LoopCommand):
             "--queue", required=True, metavar="NAME",
             help="RabbitMQ's queue with the messages; another application declares it.",
         )  # fmt: skip
-        parser.add_argument(
-            "--database",
-            default="default",
-            metavar="ALIAS",
-            help="Write the tasks there (default).",
-        )
+        one_database(parser, "Write the tasks there")
         parser.add_argument(
             "--dead-letters", default="", metavar="EXCHANGE",
             help="Send refused messages to this exchange. Default: to the queue NAME.refused, which is declared.",
@@ -50,8 +45,7 @@ class Command(LoopCommand):
             "--prefetch", type=positive, default=PREFETCH_MESSAGES, metavar="N",
             help=f"Messages that may be on their way ({PREFETCH_MESSAGES}); a transaction has at most these.",
         )  # fmt: skip
-        probe_options(parser)
-        log_json_option(parser)
+        loop_options(parser)
 
     def run(self, options: dict[str, Any]) -> None:
         config, queue = get_config(), options["queue"]

@@ -21,23 +21,18 @@ from django_txtasks.database import sessions
 from django_txtasks.declarations import registry
 from django_txtasks.lifecycle import names
 from django_txtasks.lifecycle.turn import Kind, Subscription
-from django_txtasks.management.async_tasks import (
-    Split,
-    async_tasks,
-    split,
-)
+from django_txtasks.management.async_tasks import Split, async_tasks, split
 from django_txtasks.management.console import (
     CHECKS,
     OwnCommand,
-    database_option,
     end_process,
-    log_json_option,
     served,
     show_log,
     signals_in_background,
     stop_signals,
+    switch,
 )
-from django_txtasks.management.probing import liveness_at, positive, probe_options, probes_at
+from django_txtasks.management.probing import liveness_at, loop_options, positive, probes_at
 from django_txtasks.management.processes import (
     AUTO,
     for_each_database,
@@ -89,11 +84,9 @@ class Command(OwnCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         _options_of_a_worker(parser)
         _options_of_its_end(parser)
-        probe_options(parser)
-        database_option(parser, "Run the tasks")
+        loop_options(parser, "Run the tasks")
         parser.add_argument("--child-of-database", metavar="ALIAS", help=SUPPRESS)
         parser.add_argument("--child-role", default=Role.WORKER.value, help=SUPPRESS)
-        log_json_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         work_in_a_child(owns_process=self._called_from_command_line)
@@ -157,7 +150,7 @@ class Command(OwnCommand):
             recycling=RecyclePolicy(options["max_tasks_per_process"], options["max_rss"]),
             last_will=listeners[-1] if config.broker_url is not None else None,
             liveness=liveness,
-            tell_of_last_chance=_tell_of_last_chance if signs.are_heard() else None,
+            tell_of_last_chance=(lambda: signs.tell(NEWS)) if signs.are_heard() else None,
         )
         signs.repeat(lambda: news(is_short=worker.lacks_session, answers=liveness.is_answered()))
         _begin(liveness)
@@ -235,10 +228,6 @@ def _options_of(work: Assignment, options: dict[str, Any], parts: Split) -> dict
         return own
     others = ("probe_port", "liveness_file", "max_tasks_per_process", "max_rss")
     return {**own, **dict.fromkeys(others), "probe_address": "", "threads": 1, "batch": True}
-
-
-def _tell_of_last_chance() -> None:
-    signs.tell(NEWS)
 
 
 def _has_done_other_work(config: Config, work: Assignment, pipe: int | None) -> bool:
@@ -505,7 +494,7 @@ def _options_of_a_worker(parser: ArgumentParser) -> None:
 
 
 def _options_of_its_end(parser: ArgumentParser) -> None:
-    parser.add_argument("--batch", action="store_true", help="End when nothing is due.")
+    switch(parser, "--batch", "End when nothing is due.")
     parser.add_argument(
         "--max-tasks",
         type=positive,
@@ -524,10 +513,9 @@ def _options_of_its_end(parser: ArgumentParser) -> None:
         metavar="MB",
         help="Replace a process that uses more memory; running tasks end first.",
     )
-    parser.add_argument(
-        "--reload", action="store_true", help="Restart when code changes. For development."
+    switch(parser, "--reload", "Restart when code changes. For development.")
+    switch(
+        parser,
+        "--no-cleaner",
+        "Start no cleaner beside the workers, because runcleaner runs elsewhere.",
     )
-    parser.add_argument(
-        "--no-cleaner", action="store_true",
-        help="Start no cleaner beside the workers, because runcleaner runs elsewhere.",
-    )  # fmt: skip

@@ -18,8 +18,10 @@ from django_txtasks.inspection.finding import Finding
 from django_txtasks.management.console import (
     PrintingCommand,
     in_one_line,
+    one_database,
     refuse_odd_seconds,
     refuse_without_tables,
+    switch,
 )
 
 
@@ -36,18 +38,12 @@ class Command(PrintingCommand):
             help="Report a task without a time limit that a living worker has run for longer (the setting "
             "long_running_after).",
         )
-        parser.add_argument("--json", action="store_true", help="Print the findings as JSON.")
-        parser.add_argument(
-            "--database", default="default", metavar="ALIAS", help="Database to audit (default)."
-        )
+        switch(parser, "--json", "Print the findings as JSON.")
+        one_database(parser, "Database to audit")
 
     def handle(self, *args: Any, **options: Any) -> None:
         seconds = options["long_running_after"]
-        refuse_odd_seconds("--long-running-after", seconds)
-        if seconds == 0:
-            raise CommandError(
-                f"--long-running-after is {seconds}; it must be more than 0 seconds."
-            )
+        refuse_odd_seconds("--long-running-after", seconds, may_be_zero=False)
         long = None if seconds is None else timedelta(seconds=seconds)
         refuse_without_tables(options["database"])
         try:

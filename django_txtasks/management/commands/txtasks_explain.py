@@ -17,7 +17,7 @@ from django_txtasks.inspection.explain import Reason, explain
 from django_txtasks.inspection.last_log import log_of_last_failure
 from django_txtasks.inspection.late import all_buckets, late
 from django_txtasks.lifecycle.lane_buckets import LaneBucket
-from django_txtasks.management.console import DatabaseCommand
+from django_txtasks.management.console import DatabaseCommand, switch
 from django_txtasks.management.nothing_due import nothing_due
 from django_txtasks.operations.record import user_of_process
 from django_txtasks.stacks import request_stack, stack_of
@@ -38,12 +38,12 @@ class Command(DatabaseCommand):
             "id", nargs="?",
             help="Id of the task, as the log and the admin show it (the oldest due task of each queue).",
         )  # fmt: skip
-        parser.add_argument(
+        switch(
+            parser,
             "--stack",
-            action="store_true",
-            help="Ask the worker of a running task where the task is now, and wait up to 5 s for the answer.",
+            "Ask the worker of a running task where the task is now, and wait up to 5 s for the answer.",
         )
-        parser.add_argument("--json", action="store_true", help="Print one JSON object per line.")
+        switch(parser, "--json", "Print one JSON object per line.")
 
     def run(self, alias: str, options: dict[str, Any]) -> None:
         """Print each reason."""

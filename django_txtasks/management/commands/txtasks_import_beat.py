@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_txtasks.exceptions import LibraryMissing
-from django_txtasks.management.console import DatabaseCommand
+from django_txtasks.management.console import DatabaseCommand, switch
 from django_txtasks.operations.record import user_of_process
 from django_txtasks.signals.tracebacks import printable
 
@@ -26,7 +26,7 @@ class Command(DatabaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--write", action="store_true", help="Write them.")
+        switch(parser, "--write", "Write them.")
 
     def run(self, alias: str, options: dict[str, Any]) -> None:
         """Show or write each periodic task."""

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.lanes import changes as lane_changes
 from django_txtasks.lanes.status import LaneStatus, known_lanes, status_of_lanes
-from django_txtasks.management.console import DatabaseCommand
+from django_txtasks.management.console import DatabaseCommand, switch
 from django_txtasks.operations.record import user_of_process
 from django_txtasks.rules.lanes import KEYS, problem_of_name
 
@@ -37,10 +37,10 @@ class Command(DatabaseCommand):
         parser.add_argument(
             "--weight", type=float, metavar="W", help="limit: share compared with other lanes."
         )
-        parser.add_argument(
+        switch(
+            parser,
             "--as-in-settings",
-            action="store_true",
-            help="limit: follow the settings again, except for the limits that are given.",
+            "limit: follow the settings again, except for the limits that are given.",
         )
         parser.add_argument("--reason", default="", help="pause: a note for others.")
 

@@ -14,9 +14,11 @@ from django_txtasks.conf import Config, get_config
 from django_txtasks.load.records import rounded
 from django_txtasks.management.console import (
     DatabaseCommand,
+    in_columns,
     in_one_line,
     refuse_odd_seconds,
     stop_signals,
+    switch,
 )
 from django_txtasks.management.watching import Watch
 from django_txtasks.worker.process.orders import pipe_of_supervisor
@@ -38,9 +40,7 @@ class Command(DatabaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument(
-            "--json", action="store_true", help="Print each look as one line of JSON."
-        )
+        switch(parser, "--json", "Print each look as one line of JSON.")
         parser.add_argument(
             "--watch", type=float, metavar="SECONDS",
             help="Look again and again, with this time between two looks. Default: once.",
@@ -83,10 +83,7 @@ class Command(DatabaseCommand):
             self.stdout.flush()
             return
         rows = [TITLES, *(_cells(one) for one in found.queues)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for first, *others in rows:
-            cells = [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]
-            self.show("  ".join(cells))
+        self.show(*in_columns(rows))
         threads = sum(one.threads for one in found.workers)
         self.show(f"Worker processes: {len(found.workers)}, threads: {threads}.")
 

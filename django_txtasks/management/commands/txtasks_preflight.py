@@ -12,7 +12,13 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from django_txtasks.inspection.preflight import NOT_ALL, Finding, Report, preflight
 from django_txtasks.inspection.preflight.cases import Kind
-from django_txtasks.management.console import PrintingCommand, in_one_line, refuse_odd_seconds
+from django_txtasks.management.console import (
+    PrintingCommand,
+    in_one_line,
+    one_database,
+    refuse_odd_seconds,
+    switch,
+)
 from django_txtasks.wording import counted
 
 
@@ -36,9 +42,7 @@ class Command(PrintingCommand):
         super().run_from_argv(argv)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--database", default="default", metavar="ALIAS", help="Database to check (default)."
-        )
+        one_database(parser, "Database to check")
         parser.add_argument(
             "--seconds",
             type=float,
@@ -46,7 +50,7 @@ class Command(PrintingCommand):
             metavar="S",
             help="Longest time to read the waiting tasks (60).",
         )
-        parser.add_argument("--json", action="store_true", help="Print the result as JSON.")
+        switch(parser, "--json", "Print the result as JSON.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         alias, seconds = options["database"], options["seconds"]

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from django_txtasks.conf import get_config
 from django_txtasks.enqueueing.calls import check_queue
 from django_txtasks.exceptions import TxTasksError
-from django_txtasks.management.console import DatabaseCommand
+from django_txtasks.management.console import DatabaseCommand, switch
 from django_txtasks.models import Schedule
 from django_txtasks.operations.record import user_of_process
 from django_txtasks.schedules import changes as schedule_changes
@@ -44,9 +44,7 @@ class Command(DatabaseCommand):
             "--release", type=int, default=0, metavar="N",
             help="sync: number of this code's release; schedules of a higher release are kept, with exit code 1.",
         )  # fmt: skip
-        parser.add_argument(
-            "--dry-run", action="store_true", help="sync: print the changes, and make none."
-        )
+        switch(parser, "--dry-run", "sync: print the changes, and make none.")
 
     def run(self, alias: str, options: dict[str, Any]) -> None:
         """Carry out the verb."""

@@ -25,9 +25,12 @@ from django_txtasks.inspection.status import (
 from django_txtasks.management.console import (
     CHECKS,
     PrintingCommand,
+    in_columns,
     in_one_line,
+    one_database,
     refuse_odd_seconds,
     refuse_without_tables,
+    switch,
 )
 from django_txtasks.management.looking import MOST_NAMED, look
 from django_txtasks.models import Status, Task, Worker
@@ -46,19 +49,13 @@ class Command(PrintingCommand):
     help = "Shows waiting tasks, workers and cleaners. It only reads."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--json", action="store_true", help="Print one JSON object per line.")
+        switch(parser, "--json", "Print one JSON object per line.")
         parser.add_argument(
             "--watch", type=float, nargs="?", const=2.0, metavar="S",
             help="Repeat every S seconds (2), until Ctrl-C.",
         )  # fmt: skip
-        parser.add_argument(
-            "--lost", action="store_true", help="Also print a line for each lost worker."
-        )
-        parser.add_argument(
-            "--history",
-            action="store_true",
-            help="Also estimate how many MB a day finished tasks add.",
-        )
+        switch(parser, "--lost", "Also print a line for each lost worker.")
+        switch(parser, "--history", "Also estimate how many MB a day finished tasks add.")
         parser.add_argument(
             "--max-dead", type=int, metavar="N", help="Exit code 1 if more tasks are dead."
         )
@@ -66,14 +63,15 @@ class Command(PrintingCommand):
             "--max-age", type=float, metavar="S",
             help="Exit code 1 if a task has been due for longer, in seconds.",
         )  # fmt: skip
-        parser.add_argument(
-            "--all", action="store_true", dest="everything",
-            help="--max-age: also tasks of paused queues and of lanes that let none start.",
-        )  # fmt: skip
-        parser.add_argument(
-            "--exact", action="store_true",
-            help=f"Count all tasks; otherwise up to {MOST:,} in each queue and state.",
-        )  # fmt: skip
+        switch(
+            parser,
+            "--all",
+            "--max-age: also tasks of paused queues and of lanes that let none start.",
+            dest="everything",
+        )
+        switch(
+            parser, "--exact", f"Count all tasks; otherwise up to {MOST:,} in each queue and state."
+        )
         parser.add_argument(
             "--min-workers", type=int, metavar="N", help="Exit code 1 if fewer workers are alive."
         )
@@ -83,18 +81,14 @@ class Command(PrintingCommand):
             metavar="N",
             help="Exit code 1 if fewer cleaners are at work.",
         )
-        parser.add_argument(
-            "--database", default="default", metavar="ALIAS", help="Database to show (default)."
-        )
+        one_database(parser, "Database to show")
 
     def handle(self, *args: Any, **options: Any) -> None:
         alias, pause = options["database"], options["watch"]
         if alias not in connections:
             raise CommandError(f"Database {alias!r} is not in DATABASES.")
         refuse_odd_seconds("--max-age", options["max_age"])
-        refuse_odd_seconds("--watch", pause)
-        if pause == 0:
-            raise CommandError(f"--watch is {pause}; it must be more than 0 seconds.")
+        refuse_odd_seconds("--watch", pause, may_be_zero=False)
         while True:
             try:
                 refuse_without_tables(alias)
@@ -214,16 +208,8 @@ def _shown(now: Snapshot) -> list[str]:
     rows = [
         [queue, *(_cell(status, name) for name in columns)] for queue, status in now.queues.items()
     ]
-    widths = [max(len(row[index]) for row in [heads, *rows]) for index in range(len(heads))]
     worst, *others = now.problems or (ALL_IS_WELL,)
-    lines = [worst, *(f"Also: {one}" for one in others)]
-    lines += [
-        "  ".join(
-            text.rjust(width) if index else text.ljust(width)
-            for index, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in [heads, *rows]
-    ]
+    lines = [worst, *(f"Also: {one}" for one in others), *in_columns([heads, *rows])]
     workers = now.workers
     lines.append(
         f"Workers: {workers.alive} alive ({workers.listening} listening for hints), {workers.silent} silent, "

@@ -17,7 +17,7 @@ from django.utils.timezone import is_aware, make_aware
 
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import InvalidChoice
-from django_txtasks.management.console import DatabaseCommand, stop_signals
+from django_txtasks.management.console import DatabaseCommand, stop_signals, switch
 from django_txtasks.operations import Moved, Skipped, order_of
 from django_txtasks.operations.choice import FILTERS
 from django_txtasks.operations.moved import MAX_COUNTED
@@ -94,9 +94,9 @@ class Command(DatabaseCommand):
             "--spread", type=_span, metavar="SPAN",
             help="revive, run: each task at a random time within this span, such as 10m.",
         )  # fmt: skip
-        parser.add_argument("--dry-run", action="store_true", help="Show, and change nothing.")
-        parser.add_argument("--yes", action="store_true", help="Do not ask.")
-        parser.add_argument("--json", action="store_true", help="Print one JSON object.")
+        switch(parser, "--dry-run", "Show, and change nothing.")
+        switch(parser, "--yes", "Do not ask.")
+        switch(parser, "--json", "Print one JSON object.")
 
     def run(self, alias: str, options: dict[str, Any]) -> None:
         """Show the tasks that were found, ask, and change them."""

@@ -22,7 +22,7 @@ from django_txtasks.contrib.verify.plan import slow_share
 from django_txtasks.contrib.verify.stage import Stage, open_stage
 from django_txtasks.contrib.verify.storm import Options, StormFailed, usual_kinds
 from django_txtasks.exceptions import ConfigError, ScratchRefused
-from django_txtasks.management.console import PrintingCommand
+from django_txtasks.management.console import PrintingCommand, one_database, switch
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 PRODUCERS = 3
@@ -40,15 +40,15 @@ class Command(PrintingCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--database", default="default", metavar="ALIAS", help="Use its server (default).")
+        one_database(parser, "Use its server")
         add("--tasks", type=int, default=1000, metavar="N", help="Number of tasks (1000).")
         add("--seconds", type=float, default=30.0, metavar="S", help="Length of the storm (30).")
         add("--every", type=float, default=1.0, metavar="S", help="Mean pause between faults (1).")
         add("--workers", type=int, default=4, metavar="N", help="Worker processes (4).")
         add("--lease", type=float, metavar="S", help="Replaces TXTASKS['lease']; 3 is quick.")
         add("--seed", type=int, metavar="N", help="Repeats the plan of an earlier storm.")
-        add("--no-broker", action="store_true", help="Leave RabbitMQ alone; workers scan.")
-        add("--json", action="store_true", help="Print the report as JSON.")
+        switch(parser, "--no-broker", "Leave RabbitMQ alone; workers scan.")
+        switch(parser, "--json", "Print the report as JSON.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         _refuse_nonsense(options)
