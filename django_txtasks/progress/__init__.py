@@ -43,41 +43,45 @@ class Progress(NamedTuple):
 
 
 class ProgressNotes:
-    """The latest progress of each task."""
+    """The latest progress of each task.
+
+    Attributes:
+        of_tasks: the progress by task id. Change it by the methods only.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._notes: dict[uuid.UUID | str, Progress] = {}
+        self.of_tasks: dict[uuid.UUID | str, Progress] = {}
         self.has_changed = False
 
     def note(self, task_id: uuid.UUID | str, progress: Progress) -> None:
         """Keep the progress of a task, or the lag of the event loop."""
         with self._lock:
-            if self._notes.get(task_id) != progress:
-                self._notes[task_id] = progress
+            if self.of_tasks.get(task_id) != progress:
+                self.of_tasks[task_id] = progress
                 self.has_changed = True
 
     def forget(self, task_id: uuid.UUID | str) -> None:
         """Forget a task that has ended."""
-        if task_id in self._notes:
+        if task_id in self.of_tasks:
             with self._lock:
-                del self._notes[task_id]
+                del self.of_tasks[task_id]
                 self.has_changed = True
 
     def has(self, task_id: uuid.UUID | str) -> bool:
         """Return True if there is a progress of this task."""
-        return task_id in self._notes
+        return task_id in self.of_tasks
 
     @property
     def are_many(self) -> bool:
         """True if more than ``MOST_WITH_NOTES`` tasks have reported: then the worker writes less, more rarely."""
-        return len(self._notes) > MOST_WITH_NOTES
+        return len(self.of_tasks) > MOST_WITH_NOTES
 
     def take(self) -> dict[str, Progress]:
         """Return the progress of all tasks by their ids. Later progress counts as a change."""
         with self._lock:
             self.has_changed = False
-            notes = {str(task_id): progress for task_id, progress in self._notes.items()}
+            notes = {str(task_id): progress for task_id, progress in self.of_tasks.items()}
         if len(notes) <= MOST_WITH_NOTES:
             return notes
         return {

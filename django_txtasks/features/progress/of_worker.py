@@ -21,7 +21,8 @@ class ProgressOfTasks(Part):
 
     def end(self, run: AttemptRun, ended: Ended | None) -> None:
         """Forget the progress of an attempt."""
-        self.notes.forget(run.attempt.task_id)
+        if run.attempt.task_id in self.notes.of_tasks:
+            self.notes.forget(run.attempt.task_id)
 
 
 def parts(context: WorkerContext) -> Iterable[Part]:

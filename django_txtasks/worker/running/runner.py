@@ -60,6 +60,7 @@ class Runner:
         note_session: called with the database session of the thread, so that a cleaner can end the session.
         requests: the attempts that were asked to stop.
         parts: the parts of the worker.
+        around: the guards around the code of tasks; see ``unguarded``.
     """
 
     alias: str
@@ -67,6 +68,7 @@ class Runner:
     note_session: Callable[[str], None]
     requests: CancelRequests = NOBODY
     parts: Parts = field(default_factory=Parts)
+    around: Any = field(default_factory=lambda: AROUND.whole)
 
     def run(self, attempt: Attempt, limit: TimeLimit) -> Ended:
         """Run the task function. Never raises: each error is in the answer.
@@ -74,11 +76,11 @@ class Runner:
         Each attempt has a context of its own, so its language, time zone and context variables end with it.
         """
         context = context_of_attempt()
-        forks = AROUND.whole.forks_of_process()
+        forks = self.around.forks_of_process()
         ended = context.run(self._run_alone, attempt, limit)
         # If this is a child, such as a commit hook may have forked: otherwise it would continue as this thread.
-        if AROUND.whole.forks_of_process() != forks:
-            AROUND.whole.end_child()
+        if self.around.forks_of_process() != forks:
+            self.around.end_child()
         if ended.arrow is Arrow.FINISH and not signals.task_finished.has_observers:
             return ended
         return ended._replace(context=context)
@@ -102,7 +104,7 @@ class Runner:
         try:
             # A Retry or Snooze is no failure.
             was_asked = ended.arrow is not Arrow.FINISH and ended.exception is None
-            AROUND.whole.after_attempt(
+            self.around.after_attempt(
                 failed=bool(ended.error) and not was_asked, errors=[ended.exception]
             )
             if ended.recorded and ended.error:
@@ -115,10 +117,10 @@ class Runner:
         try:
             self.parts.begin_alone(run)
             attempt = run.attempt
-            AROUND.whole.before_attempt(self.note_session_of)
+            self.around.before_attempt(self.note_session_of)
             if attempt_starting.receivers:
                 attempt_starting.send(sender=None, **attempt.facts)
-                AROUND.whole.note_states()
+                self.around.note_states()
             return self._attempted(run, limit)
         except BaseException as error:
             if type(error) is TimedOut:  # it was raised from outside, so it has no text
@@ -134,7 +136,7 @@ class Runner:
         attempt = run.attempt
         declaration = registry.get(attempt.task_name)
         call = call_of(declaration, run, limit, requests=self.requests)
-        AROUND.whole.have_session(self.alias, wanted=declaration.atomic)
+        self.around.have_session(self.alias, wanted=declaration.atomic)
         return (self._run_atomic if declaration.atomic else _finished_by)(attempt, call)
 
     def _run_atomic(self, attempt: Attempt, call: Callable[[], Any]) -> Ended:
@@ -169,7 +171,7 @@ class Runner:
             try:
                 outcomes.note_hook_error(self.alias, ended)
             except (DatabaseError, InterfaceError):
-                AROUND.whole.after_attempt(failed=True)
+                self.around.after_attempt(failed=True)
 
     def run_of(self, attempt: Attempt) -> AttemptRun:
         """Return a run of an attempt, for the parts of the worker."""

@@ -1,0 +1,1 @@
+"""A shop whose tasks need the core alone."""
