@@ -55,6 +55,7 @@ def _feature(name: str, *sides: str) -> Feature:
 
 FEATURES = (
     _feature("traces", "calls", "rows", "worker"),
+    _feature("reports", "cleaner"),
     _feature("log_lines", "worker", "errors"),
     _feature("unique", "calls", "rows"),
     _feature("batches", "calls", "cleaner", "rows", "worker"),

@@ -206,8 +206,6 @@ def _steps(cleaner: Cleaner, of_features: Iterable[tuple[Place, Step]]) -> list[
     steps = [
         (Place.URGENT, cleaner.rescue.recover_without_row),
         (Place.SOON, upkeep.renotify),
-        (Place.SOON, upkeep.tell_of_long_claims),
-        (Place.SOON, upkeep.tell_of_undeclared_names),
         (Place.LATE, upkeep.forget),
         (Place.LAST, upkeep.sweep),
         (Place.LAST, cleaner.old_rows.remove),

@@ -567,23 +567,6 @@ def place_of_age(alias: str, age: timedelta) -> Place:
     return Place(str(fetch_value(alias, statements.TIME_AGO, age=age.total_seconds())))
 
 
-def long_claimed(alias: str, age: timedelta) -> list[tuple[Attempt, str]]:
-    """Return attempts without a time limit that living workers have held for longer than ``age``, and where."""
-    living = {worker.id: worker for worker in living_workers(alias)}
-    if not living:
-        return []
-    rows = fetch(
-        alias, statements.LONG_CLAIMED,
-        workers=sorted(living), age=age.total_seconds(), limit=ROWS_PER_LOOK,
-    )  # fmt: skip
-    found = []
-    for task_id, number, worker_id, name, queue in rows:
-        worker = living[as_uuid(worker_id)]
-        attempt = Attempt(as_uuid(task_id), number, worker.id, task_name=name, queue_name=queue)
-        found.append((attempt, f"{worker.host} (pid {worker.pid})"))
-    return found
-
-
 def forget_lost_workers(alias: str, age: timedelta) -> int:
     """Delete lost workers without claims that were last seen ``age`` ago; keep their host and times."""
     seconds = age.total_seconds()

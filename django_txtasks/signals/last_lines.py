@@ -119,7 +119,7 @@ def kept(lines: int) -> Iterator[LastLines | None]:
         lines: see ``LastLines``; 0 = keep none, and install no handler.
 
     Yields:
-        The handler, which must be told of the begin and the end of each attempt.
+        The handler, whose ``begin`` and ``end`` must be called for each attempt.
     """
     if not lines:
         yield None

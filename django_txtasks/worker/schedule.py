@@ -81,7 +81,7 @@ class NextScan:
 
 
 class TurnSchedule:
-    """The near future of a worker, from what it knows. ``served_apart``: the last turn claimed rows apart."""
+    """The near future of a worker. ``served_apart``: the last turn claimed rows apart."""
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config

@@ -1,7 +1,7 @@
 """Makes a copy of the package that has its core, and nothing that can be left out.
 
-Features, accelerators, guards, hints, processes and views are deleted, except for the files that named arrows of the
-core lead to: see ``rooms.NAMED``. The copy's ``assembly`` names none of them.
+Features, accelerators, guards, hints, processes and views are deleted, except for the files that named arrows
+of the core lead to: see ``rooms.NAMED``. The copy's ``assembly`` names none of them.
 """
 
 from __future__ import annotations
