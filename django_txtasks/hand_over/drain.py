@@ -6,6 +6,7 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping
+from datetime import timedelta
 
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
@@ -16,7 +17,7 @@ from django_txtasks.database.errors import is_in_the_way, is_repeatable, str_of,
 from django_txtasks.exceptions import Away
 from django_txtasks.hand_over.passes import Passed, Passes
 from django_txtasks.hand_over.target import NotReturned, Target
-from django_txtasks.rules.retry import pause_after
+from django_txtasks.rules.retry import backoff
 from django_txtasks.signals.outage import Outage
 from django_txtasks.worker.hint_inbox import HintInbox
 from django_txtasks.worker.process.probes import Liveness
@@ -162,7 +163,7 @@ class Drain:
         if self._until_idle and self._away_count >= TRIES:
             self.left = reason if self._unheard or self._passes.has_due_rows() else ""
             return None
-        delay = pause_after(self._away_count, FIRST_DELAY_SECONDS, longest)
+        delay = _delay(self._away_count, FIRST_DELAY_SECONDS, longest)
         is_news = self._away_since is None
         if self._away_since is None:
             self._away_since = time.monotonic()
@@ -186,7 +187,7 @@ class Drain:
             return 0.0
         self._failures += 1
         self._size = LEAST_ROWS
-        delay = 0.0 if self._failures == 1 else pause_after(self._failures, 0.1, DATABASE_SECONDS)
+        delay = 0.0 if self._failures == 1 else _delay(self._failures, 0.1, DATABASE_SECONDS)
         self._outage.failed(text_of(error), delay)
         if not is_repeatable(error):
             sessions.close(connections[self.alias])
@@ -212,3 +213,9 @@ class _PostponedRows:
             task_id=task_id,
             error=reason,
         )
+
+
+def _delay(count: int, base: float, ceiling: float) -> float:
+    return backoff(
+        count, base=timedelta(seconds=base), ceiling=timedelta(seconds=ceiling)
+    ).total_seconds()

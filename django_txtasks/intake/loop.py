@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Protocol
 
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
@@ -16,7 +17,7 @@ from django_txtasks.database import sessions
 from django_txtasks.database.errors import is_refusal, text_of, took_too_long
 from django_txtasks.intake.reading import MessageCall, Refused, read
 from django_txtasks.intake.writing import write
-from django_txtasks.rules.retry import pause_after
+from django_txtasks.rules.retry import backoff
 from django_txtasks.signals.outage import Outage
 
 MOST_TOGETHER = 1000
@@ -171,4 +172,5 @@ class Intake:
 
 
 def _pause_after(failures: int) -> float:
-    return pause_after(failures, 0.5, 5.0)
+    base, ceiling = timedelta(seconds=0.5), timedelta(seconds=5)
+    return backoff(failures, base=base, ceiling=ceiling).total_seconds()

@@ -10,10 +10,11 @@ import json
 import re
 from datetime import datetime, timezone
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
+from django_txtasks.broker.incoming import IncomingMessage
 from django_txtasks.declarations import registry
 from django_txtasks.declarations.values import moment_of
 from django_txtasks.enqueueing.calls import bind, read_call, to_row
@@ -31,19 +32,6 @@ KEYS = ("task", "args", "kwargs", "id", "enqueued_at")
 """Keys of a body. The last two are for people."""
 MessageCall = tuple[TaskFunction[..., Any], list[Any], dict[str, Any]]
 """A call for ``enqueue_many``."""
-
-
-class Message(Protocol):
-    """A message, as the intake reads it."""
-
-    @property
-    def body(self) -> bytes: ...
-
-    @property
-    def properties(self) -> Any: ...
-
-    @property
-    def unreadable(self) -> str: ...
 
 
 class Refused(Exception):
@@ -70,7 +58,7 @@ def check_functions(alias: str) -> list[str]:
     return [one.name for one in found]
 
 
-def read(alias: str, message: Message) -> MessageCall:
+def read(alias: str, message: IncomingMessage) -> MessageCall:
     """Return the call that a message asks for, after all checks that need no database.
 
     Raises:

@@ -35,12 +35,6 @@ def backoff(failures: int, *, base: timedelta, ceiling: timedelta) -> timedelta:
     return timedelta(seconds=full * jitter(0.5, 1))
 
 
-def pause_after(failures: int, first: float, longest: float) -> float:
-    """Return the seconds until the next try; see ``backoff``."""
-    base, ceiling = timedelta(seconds=first), timedelta(seconds=longest)
-    return backoff(failures, base=base, ceiling=ceiling).total_seconds()
-
-
 def seconds_from(asked: timedelta | float) -> timedelta:
     """Return the value of a task's ``backoff`` function as a timedelta.
 
