@@ -16,8 +16,8 @@ CORE = {
 }
 MOST_ARROWS = {"import": 8, "branch": 6}
 """Arrows from the core to what can be left out. These numbers go down, and never up."""
-MOST_CORE_LINES = 8570
-MOST_LINES_OF_A_FILE = {"core/rows/cleaning.py": 467}
+MOST_CORE_LINES = 8567
+MOST_LINES_OF_A_FILE: dict[str, int] = {}
 """The files of the core over 450 lines of code."""
 
 
