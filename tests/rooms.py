@@ -81,20 +81,20 @@ INTO_CORE = {
 
 
 NAMED = {
-    ("database.transactions", "database.prepared"): "Statements of a turn may be prepared.",
-    ("database.transactions", "many"): "The name of an argument of Django's execute_wrapper.",
-    ("declarations.registry", "lane"): "The row of a hook has the lane of its function.",
-    ("exceptions", "lane"): "Retry(lane=True) is public.",
-    ("worker.last_chances", "lane"): "A last chance in a lane needs a place there.",
-    ("worker.running.drivers", "worker.running.prefetch"): "Claims ahead.",
-    ("worker.workload", "worker.running.prefetch"): "Claims ahead.",
-    ("worker.schedule", "worker.back_off"): "Pauses after failed turns.",
-    ("worker.scan_cursor", "worker.sweep"): "Scans that take too long.",
-    ("worker.schedule", "worker.sweep"): "Scans that take too long.",
-    ("worker.turn_claims", "worker.sweep"): "Scans that take too long.",
-    ("worker.turn_writer", "worker.sweep"): "Scans that take too long.",
+    ("database/transactions.py", "fast/prepared.py"): "Statements of a turn may be prepared.",
+    ("database/transactions.py", "many"): "The name of an argument of Django's execute_wrapper.",
+    ("core/declaring/registry.py", "lane"): "The row of a hook has the lane of its function.",
+    ("exceptions.py", "lane"): "Retry(lane=True) is public.",
+    ("core/working/last_chances.py", "lane"): "A last chance in a lane needs a place there.",
+    ("core/working/running/drivers.py", "fast/prefetch.py"): "Claims ahead.",
+    ("core/working/workload.py", "fast/prefetch.py"): "Claims ahead.",
+    ("core/working/schedule.py", "fast/back_off.py"): "Pauses after failed turns.",
+    ("core/working/scan_cursor.py", "fast/sweep.py"): "Scans that take too long.",
+    ("core/working/schedule.py", "fast/sweep.py"): "Scans that take too long.",
+    ("core/working/turn_claims.py", "fast/sweep.py"): "Scans that take too long.",
+    ("core/working/turn_writer.py", "fast/sweep.py"): "Scans that take too long.",
 }
-"""The arrows that are left, from a module to another or to a word, with what each is for."""
+"""The arrows that are left, from a file to another or to a word, with the purpose of each."""
 
 
 class Arrow(NamedTuple):

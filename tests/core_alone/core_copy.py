@@ -42,11 +42,12 @@ def copy(to: Path) -> None:
 
 def _kept(house: rooms.House) -> set[str]:
     """Return the modules that named arrows lead to, and what these need."""
-    todo = [f"{rooms.PACKAGE}.{target}" for _, target in rooms.NAMED]
+    targets = {target for _, target in rooms.NAMED}
+    todo = [module for module, place in house.rooms.items() if place in targets]
     kept: set[str] = set()
     while todo:
         module = todo.pop()
-        if module in house.paths and module not in kept:
+        if module not in kept:
             kept.add(module)
             todo += [one for one in house.imports(module) if not house.is_core(one)]
     packages = {one.rsplit(".", count)[0] for one in kept for count in range(1, one.count("."))}
