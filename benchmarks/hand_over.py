@@ -78,8 +78,8 @@ def _declared(exchange: str) -> Any:
 
 def _limit(exchange: str, rows: int) -> float:
     """Return the messages per second of one process without a database."""
-    from django_txtasks.broker.confirms import ConfirmedPublisher, Message
     from django_txtasks.conf import get_config
+    from django_txtasks.hints.broker.confirms import ConfirmedPublisher, Message
 
     publisher = ConfirmedPublisher(get_config(), "Benchmark")
     messages = [Message(str(uuid.uuid4()), "billing.paid", b'{"args":[1]}' * 12)] * PASS

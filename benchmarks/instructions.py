@@ -187,11 +187,11 @@ class Loop:
         from bench import tasks
 
         from django_txtasks.conf import get_config
-        from django_txtasks.worker.running.runner import Runner
-        from django_txtasks.worker.turn_writer import TurnWriter
+        from django_txtasks.core.working.running.runner import Runner
+        from django_txtasks.core.working.turn_writer import TurnWriter
 
         self._function, self._running = getattr(tasks, policy), helpers.Running()
-        if find_spec("django_txtasks.worker.parts"):
+        if find_spec("django_txtasks.core.working.parts"):
             self._writer = helpers.turn_writer()
             self._runner = helpers.runner(self._writer)
         else:  # a checkout of before, whose worker had no parts
@@ -207,15 +207,15 @@ class Loop:
 
     def turn(self, room: int = 0) -> list[Any]:
         """Take a turn; return what it has claimed."""
-        from django_txtasks.lifecycle.turn import Capacity
-        from django_txtasks.worker.schedule import Plan
+        from django_txtasks.core.rows.turn import Capacity
+        from django_txtasks.core.working.schedule import Plan
 
         plan = Plan(Capacity(room), scans=bool(room))
         return list(self._writer.write(plan, self._running, None).claimed)
 
     def run(self, claimed: list[Any]) -> list[Any]:
         """Run attempts."""
-        from django_txtasks.worker.running.limits import NO_LIMIT
+        from django_txtasks.core.working.running.limits import NO_LIMIT
 
         return [self._runner.run(attempt, NO_LIMIT) for attempt in claimed]
 

@@ -134,7 +134,7 @@ def _processes() -> int:
 
 
 def _due() -> int:
-    from django_txtasks import load
+    from django_txtasks.insight import load
 
     return sum(one.due for one in load.look("default").queues)
 

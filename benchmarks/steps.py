@@ -42,9 +42,9 @@ def _one(number: int) -> tuple[float, float, float, float]:
     from probe.models import Run
     from probe.tasks import note
 
-    from django_txtasks.lifecycle.attempts import Attempt
+    from django_txtasks.core.rows.attempts import Attempt
+    from django_txtasks.features.steps.context import Steps
     from django_txtasks.models import DatabaseNow, Task
-    from django_txtasks.steps.context import Steps
 
     handle, worker = note.enqueue("steps"), uuid.uuid4()
     Task.objects.filter(pk=handle.id).update(

@@ -130,9 +130,9 @@ class Steps:
         from probe.tasks import give
 
         from django_txtasks.conf import get_config
-        from django_txtasks.declarations import registry
-        from django_txtasks.lifecycle import workers
-        from django_txtasks.lifecycle.turn import Subscription
+        from django_txtasks.core.declaring import registry
+        from django_txtasks.core.rows import workers
+        from django_txtasks.core.rows.turn import Subscription
 
         self.tasks, self.function, self.config = tasks, give, get_config()
         self.subscription = Subscription("default", ("default",), tuple(registry.names()))
@@ -164,8 +164,8 @@ class Steps:
     def claim(self, size: int) -> None:
         from django.db import transaction
 
-        from django_txtasks.lifecycle import engines
-        from django_txtasks.lifecycle.turn import Capacity, TurnRequest
+        from django_txtasks.core.rows import engines
+        from django_txtasks.core.rows.turn import Capacity, TurnRequest
         from django_txtasks.models import Task
 
         ids = list(Task.objects.order_by("enqueued_at", "id").values_list("id", flat=True))
@@ -180,8 +180,8 @@ class Steps:
     def finish(self, size: int, keep: bool) -> None:
         from django.db import transaction
 
-        from django_txtasks.lifecycle import outcomes
-        from django_txtasks.lifecycle.attempts import Arrow, Ended
+        from django_txtasks.core.rows import outcomes
+        from django_txtasks.core.rows.attempts import Arrow, Ended
 
         kept = timedelta(days=7) if keep else timedelta(0)
         config = replace(self.config, keep_finished=kept)
@@ -200,8 +200,8 @@ class Steps:
             cursor.execute("VACUUM txtasks_task")
 
     def beat(self) -> None:
+        from django_txtasks.core.rows import workers
         from django_txtasks.database.transactions import own_transaction
-        from django_txtasks.lifecycle import workers
 
         for _ in range(self.tasks):
             with own_transaction("default", limit=timedelta(seconds=7)):

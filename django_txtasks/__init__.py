@@ -13,30 +13,7 @@ from django_txtasks.assembly import assemble
 
 if TYPE_CHECKING:
     from django_txtasks.context import TaskContext
-    from django_txtasks.enqueueing import NotTransactionalWarning
-    from django_txtasks.enqueueing.batches import (
-        BatchHandle,
-        BatchStatus,
-        aget_batch,
-        batch,
-        get_batch,
-    )
-    from django_txtasks.enqueueing.events import NoSubscribersWarning, apublish, publish, subscribe
-    from django_txtasks.enqueueing.handles import (
-        TaskHandle,
-        acancel_task,
-        acancel_tasks,
-        aenqueue_many,
-        aenqueue_task,
-        aget_handle,
-        astatus_of,
-        cancel_task,
-        cancel_tasks,
-        enqueue_many,
-        enqueue_task,
-        get_handle,
-        status_of,
-    )
+    from django_txtasks.core.enqueueing import NotTransactionalWarning
     from django_txtasks.exceptions import (
         BatchEnded,
         ClaimLost,
@@ -57,14 +34,42 @@ if TYPE_CHECKING:
         TxTasksError,
         WaitTimedOut,
     )
+    from django_txtasks.features.batches.api import (
+        BatchHandle,
+        BatchStatus,
+        aget_batch,
+        batch,
+        get_batch,
+    )
+    from django_txtasks.features.events.api import (
+        NoSubscribersWarning,
+        apublish,
+        publish,
+        subscribe,
+    )
+    from django_txtasks.features.hand_over.external import external
+    from django_txtasks.features.links.details import TaskDetails
+    from django_txtasks.features.links.reading import tasks_of
+    from django_txtasks.features.many.items import Item
+    from django_txtasks.features.results.cancelling import CancelResult
+    from django_txtasks.features.schedules.periodic import periodic
+    from django_txtasks.features.steps.answering import aresume, resume, resume_url
     from django_txtasks.functions import TaskFunction, task
-    from django_txtasks.hand_over.external import external
-    from django_txtasks.items import Item
-    from django_txtasks.links.details import TaskDetails
-    from django_txtasks.links.reading import tasks_of
-    from django_txtasks.results.cancelling import CancelResult
-    from django_txtasks.schedules.periodic import periodic
-    from django_txtasks.steps.answering import aresume, resume, resume_url
+    from django_txtasks.handles import (
+        TaskHandle,
+        acancel_task,
+        acancel_tasks,
+        aenqueue_many,
+        aenqueue_task,
+        aget_handle,
+        astatus_of,
+        cancel_task,
+        cancel_tasks,
+        enqueue_many,
+        enqueue_task,
+        get_handle,
+        status_of,
+    )
 
 __all__ = [
     "BatchEnded",
@@ -125,10 +130,10 @@ __version__ = "0.1.0"
 
 _NAMES_IN = {
     "context": ("TaskContext",),
-    "enqueueing": ("NotTransactionalWarning",),
-    "enqueueing.batches": ("BatchHandle", "BatchStatus", "aget_batch", "batch", "get_batch"),
-    "enqueueing.events": ("NoSubscribersWarning", "apublish", "publish", "subscribe"),
-    "enqueueing.handles": (
+    "core.enqueueing": ("NotTransactionalWarning",),
+    "features.batches.api": ("BatchHandle", "BatchStatus", "aget_batch", "batch", "get_batch"),
+    "features.events.api": ("NoSubscribersWarning", "apublish", "publish", "subscribe"),
+    "handles": (
         "TaskHandle", "acancel_task", "acancel_tasks", "aenqueue_many", "aenqueue_task", "aget_handle",
         "astatus_of", "cancel_task", "cancel_tasks", "enqueue_many", "enqueue_task", "get_handle", "status_of",
     ),
@@ -138,13 +143,13 @@ _NAMES_IN = {
         "TaskFailed", "TimedOut", "TxTasksError", "WaitTimedOut",
     ),
     "functions": ("TaskFunction", "task"),
-    "hand_over.external": ("external",),
-    "items": ("Item",),
-    "links.details": ("TaskDetails",),
-    "links.reading": ("tasks_of",),
-    "results.cancelling": ("CancelResult",),
-    "schedules.periodic": ("periodic",),
-    "steps.answering": ("aresume", "resume", "resume_url"),
+    "features.hand_over.external": ("external",),
+    "features.many.items": ("Item",),
+    "features.links.details": ("TaskDetails",),
+    "features.links.reading": ("tasks_of",),
+    "features.results.cancelling": ("CancelResult",),
+    "features.schedules.periodic": ("periodic",),
+    "features.steps.answering": ("aresume", "resume", "resume_url"),
 }  # fmt: skip
 _ROOM_OF = {one: module for module, names in _NAMES_IN.items() for one in names}
 

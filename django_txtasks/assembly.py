@@ -72,34 +72,34 @@ FEATURES = (
     _feature("notices", "rows"),
 )
 ACCELERATORS = (
-    Feature(name="one_statement", turns="django_txtasks.lifecycle.engines.postgresql"),
-    Feature(name="two_blocks", turns="django_txtasks.lifecycle.engines.mariadb"),
-    Feature(name="upcoming", worker="django_txtasks.worker.looks.upcoming"),
-    Feature(name="glances", worker="django_txtasks.worker.looks.glances"),
-    Feature(name="rerouting", worker="django_txtasks.worker.looks.rerouting"),
+    Feature(name="one_statement", turns="django_txtasks.fast.postgresql"),
+    Feature(name="two_blocks", turns="django_txtasks.fast.mariadb"),
+    Feature(name="upcoming", worker="django_txtasks.fast.upcoming_look"),
+    Feature(name="glances", worker="django_txtasks.fast.glances"),
+    Feature(name="rerouting", worker="django_txtasks.fast.rerouting"),
 )
 """Without one of these, tasks run as well, and slower."""
-ENDS = "django_txtasks.worker.process.ends"
+ENDS = "django_txtasks.processes.ends"
 OF_PROCESSES = (Feature(name="ends", worker=ENDS, children=ENDS),)
 GUARDS = (
-    Feature(name="other_products", calls="django_txtasks.enqueueing.other_products"),
-    Feature(name="task_threads", worker="django_txtasks.worker.running.task_threads"),
-    Feature(name="awaited_sessions", worker="django_txtasks.worker.running.awaited_sessions"),
-    Feature(name="slot_sessions", worker="django_txtasks.worker.running.slot_sessions"),
-    Feature(name="replaced_file", cleaner="django_txtasks.cleaner.replaced_file"),
+    Feature(name="other_products", calls="django_txtasks.guards.other_products"),
+    Feature(name="task_threads", worker="django_txtasks.guards.task_threads"),
+    Feature(name="awaited_sessions", worker="django_txtasks.guards.awaited_sessions"),
+    Feature(name="slot_sessions", worker="django_txtasks.guards.slot_sessions"),
+    Feature(name="replaced_file", cleaner="django_txtasks.guards.replaced_file"),
 )
 """They protect a process from what the code of tasks, and people, may do to it."""
 COMPOSED = {
     "django_txtasks.core.ground.config.CoreConfig": "django_txtasks.conf.Config",
-    "django_txtasks.declarations.core_options.CORE": "django_txtasks.declarations.options.OPTIONS",
-    "django_txtasks.enqueueing.handle.CoreHandle": "django_txtasks.enqueueing.handles.TaskHandle",
-    "django_txtasks.enqueueing.no_hints": "django_txtasks.hints",
-    "django_txtasks.lifecycle.running.CoreContext": "django_txtasks.context.TaskContext",
-    "django_txtasks.declarations.forms.form_of": "django_txtasks.features.many.forms.form_of",
-    "django_txtasks.worker.running.drivers.no_calls": "django_txtasks.worker.running.many_call.calls_of",
-    "django_txtasks.worker.running.drivers.on_no_loop": "django_txtasks.worker.loop.driver.on_loop",
-    "django_txtasks.worker.running.portions.Portions": "django_txtasks.worker.running.many_claims.ManyClaims",
-    "django_txtasks.worker.running.unguarded": "django_txtasks.worker.running.guarded",
+    "django_txtasks.core.declaring.options.CORE": "django_txtasks.options.OPTIONS",
+    "django_txtasks.core.enqueueing.handles.CoreHandle": "django_txtasks.handles.TaskHandle",
+    "django_txtasks.core.enqueueing.no_hints": "django_txtasks.hints",
+    "django_txtasks.core.rows.running.CoreContext": "django_txtasks.context.TaskContext",
+    "django_txtasks.core.declaring.forms.form_of": "django_txtasks.features.many.forms.form_of",
+    "django_txtasks.core.working.running.drivers.no_calls": "django_txtasks.features.many.call.calls_of",
+    "django_txtasks.core.working.running.drivers.on_no_loop": "django_txtasks.features.async_loop.driver.on_loop",
+    "django_txtasks.core.working.running.portions.Portions": "django_txtasks.features.many.room.ManyClaims",
+    "django_txtasks.core.working.running.unguarded": "django_txtasks.guards.guarded",
 }
 """Classes, tables and modules of the core, each with its counterpart to which features add."""
 
@@ -114,14 +114,23 @@ SEAMS = {
 }
 """The seam of each side of a feature."""
 AT_START = (
-    "django_txtasks.announcements",
-    "django_txtasks.bulk",
+    "django_txtasks.features.announcements.announcements",
+    "django_txtasks.features.bulk",
     "django_txtasks.checks",
     "django_txtasks.notices",
     "django_txtasks.features.schedules.at_start",
 )
 """Modules that register something with Django or with the core. They are imported when Django has its models."""
-CALLERS = ("django_txtasks.items.", "django_txtasks.backends.running.", "django_txtasks.testing.")
+CALLERS = (
+    "django_txtasks.backends.running.",
+    "django_txtasks.fast.",
+    "django_txtasks.features.async_loop.",
+    "django_txtasks.features.many.call.",
+    "django_txtasks.features.many.items.",
+    "django_txtasks.guards.",
+    "django_txtasks.processes.",
+    "django_txtasks.testing.",
+)
 """Beginnings of the names of modules that call tasks. Their frames are left out of tracebacks."""
 
 

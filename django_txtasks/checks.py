@@ -18,12 +18,12 @@ from django.db.models import Model
 
 from django_txtasks import migrations
 from django_txtasks.conf import Config, get_config
-from django_txtasks.database.server_kind import other_product
-from django_txtasks.declarations import registry
-from django_txtasks.enqueueing import events
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.ground.wording import counted
 from django_txtasks.exceptions import ConfigError
+from django_txtasks.features.events import api as events
+from django_txtasks.guards.server_kind import other_product
 from django_txtasks.models import Task
-from django_txtasks.wording import counted
 
 OLDEST = {"postgresql": (14,), "mariadb": (10, 6), "mysql": (8, 0, 17), "sqlite": (3, 35)}
 
@@ -285,7 +285,7 @@ def _missing_migrations(alias: str) -> list[str]:
 @register(Tags.database)
 def check_health(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Warn about conditions inside the database that make the task table slow. Workers start nevertheless."""
-    from django_txtasks.inspection import bloat  # imported only if needed
+    from django_txtasks.insight import bloat  # imported only if needed
 
     ids = {"bloat": "txtasks.W014", "snapshot": "txtasks.W015"}
 
@@ -302,7 +302,7 @@ def check_server_settings(
     *, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
     """Warn about what the server decides otherwise than tasks need it. Workers start nevertheless."""
-    from django_txtasks.inspection import server_settings  # imported only if needed
+    from django_txtasks.insight import server_settings  # imported only if needed
 
     def ask(alias: str) -> Iterator[CheckMessage]:
         for one in server_settings.findings(alias):

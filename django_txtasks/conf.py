@@ -20,9 +20,9 @@ from django_txtasks.features.lanes.options import LaneConfig
 from django_txtasks.features.log_lines.options import LogLineConfig
 from django_txtasks.features.notices.options import DeadNotices, NoticeConfig
 from django_txtasks.features.schedules.options import ScheduleConfig
-from django_txtasks.rules.hints import MAX_NAME_BYTES
-from django_txtasks.rules.metrics import MetricsConfig
-from django_txtasks.rules.processes import ProcessConfig
+from django_txtasks.hints.options import MAX_NAME_BYTES
+from django_txtasks.insight.options import MetricsConfig
+from django_txtasks.processes.options import ProcessConfig
 
 __all__ = ["MAX_NAME_BYTES", "Config", "DeadNotices", "get_config", "parse"]
 

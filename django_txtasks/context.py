@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from django_txtasks.enqueueing import batches
-from django_txtasks.enqueueing.batches import BatchHandle
-from django_txtasks.lifecycle.running import CoreContext
-from django_txtasks.progress import ProgressNotes, checked
+from django_txtasks.core.rows.running import CoreContext
+from django_txtasks.features.batches import api as batches
+from django_txtasks.features.batches.api import BatchHandle
+from django_txtasks.features.progress.notes import ProgressNotes, checked
 
 if TYPE_CHECKING:
     from django.db.models import Model
 
-    from django_txtasks.steps.context import Steps
+    from django_txtasks.features.steps.context import Steps
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,7 +43,7 @@ class TaskContext(CoreContext):
     @property
     def scheduled_for(self) -> datetime | None:
         """Time of the tick for which a schedule enqueued the task, in UTC, the same in each attempt; else None."""
-        from django_txtasks.rules.schedules import tick_of_id
+        from django_txtasks.features.schedules.rules import tick_of_id
 
         return tick_of_id(self.task_id)
 
@@ -89,7 +89,7 @@ class TaskContext(CoreContext):
         Raises:
             InvalidOption: not a saved object, or an object in another database.
         """
-        from django_txtasks.links import rows
+        from django_txtasks.features.links import rows
 
         rows.link(self._alias, self.task_id, subject, f"{self.task_name} has called ctx.link()")
 
@@ -134,7 +134,7 @@ class TaskContext(CoreContext):
         Raises:
             StepRefused: the name is not such text.
         """
-        from django_txtasks.steps.context import key_of
+        from django_txtasks.features.steps.context import key_of
 
         return key_of(self.task_id, name)
 
@@ -195,13 +195,13 @@ class TaskContext(CoreContext):
         Raises:
             StepRefused: the name is not text of at most 100 characters.
         """
-        from django_txtasks.steps.answering import token_of
+        from django_txtasks.features.steps.answering import token_of
 
         return token_of(self._alias, self.task_id, name)
 
     @functools.cached_property
     def _steps(self) -> Steps:
-        from django_txtasks.steps.context import Steps  # imported only by tasks with steps
+        from django_txtasks.features.steps.context import Steps  # imported only by tasks with steps
 
         return Steps(self._alias, self._claim)
 

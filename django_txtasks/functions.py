@@ -19,11 +19,17 @@ from typing import (
     overload,
 )
 
+from django_txtasks import handles
 from django_txtasks.context import TaskContext
-from django_txtasks.declarations import foreign, registry
-from django_txtasks.declarations.declaring import declaration_of
-from django_txtasks.declarations.hooks import WithResult
-from django_txtasks.declarations.options import (
+from django_txtasks.core.declaring import foreign, registry
+from django_txtasks.core.declaring.declaring import declaration_of
+from django_txtasks.core.declaring.hooks import WithResult
+from django_txtasks.core.declaring.registry import Declaration
+from django_txtasks.core.enqueueing.calls import BoundFunction
+from django_txtasks.core.rows.attempts import Attempt
+from django_txtasks.exceptions import InvalidDeclaration
+from django_txtasks.features.many.items import Item, call_of_one
+from django_txtasks.options import (
     OF_TASK,
     OF_USING,
     TaskOptions,
@@ -31,12 +37,6 @@ from django_txtasks.declarations.options import (
     describe,
     refuse_unknown,
 )
-from django_txtasks.declarations.registry import Declaration
-from django_txtasks.enqueueing import handles
-from django_txtasks.enqueueing.calls import BoundFunction
-from django_txtasks.exceptions import InvalidDeclaration
-from django_txtasks.items import Item, call_of_one
-from django_txtasks.lifecycle.attempts import Attempt
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

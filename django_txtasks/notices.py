@@ -12,12 +12,12 @@ from django.core.mail import send_mail
 from django.db import transaction
 
 from django_txtasks.conf import get_config
+from django_txtasks.core.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.core.ground.wording import counted
+from django_txtasks.core.rows import statements
 from django_txtasks.database.execute import fetch_column
-from django_txtasks.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.features.notices.of_rows import digest
 from django_txtasks.functions import task
-from django_txtasks.lifecycle import statements
-from django_txtasks.wording import counted
 
 MAX_ATTEMPTS = 200
 """Attempts to send a notice: about six days, with waits of 45 minutes on average."""
@@ -69,7 +69,7 @@ def publish_dead_notice(data: dict[str, Any]) -> None:
     """Publish a dead task and its error to the exchange ``TXTASKS["dead_notices"]["exchange"]``."""
     config = get_config()
     if config.dead_notices.exchange and config.broker_url is not None:
-        from django_txtasks.broker import exchange  # imports pika
+        from django_txtasks.hints.broker import exchange  # imports pika
 
         key = data["queue_name"] or config.queues[0]  # a digest covers all queues
         exchange.publish(config, config.dead_notices.exchange, key, data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from django_txtasks.steps.views import resume_view
+from django_txtasks.features.steps.views import resume_view
 
 app_name = "txtasks"
 urlpatterns = [path("resume/<str:signed>/", resume_view, name="resume")]

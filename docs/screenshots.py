@@ -118,8 +118,8 @@ def _working_day() -> Iterator[dict[str, str]]:
     from orders.models import Order
     from orders.tasks import charge_card, print_receipt, send_receipt
 
-    from django_txtasks.lifecycle import operators
     from django_txtasks.models import Status, Task
+    from django_txtasks.operations import operators
     from django_txtasks.overview import overview
 
     with transaction.atomic():

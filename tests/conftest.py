@@ -85,7 +85,7 @@ def quick(txtasks):
 @pytest.fixture
 def broker(txtasks):
     """The real RabbitMQ, with queues of this test alone; gives the broker's URL."""
-    from django_txtasks.broker import publisher
+    from django_txtasks.hints.broker import publisher
 
     url, prefix = helpers.url_of("AMQP"), f"test-{uuid.uuid4().hex[:8]}"
     txtasks(broker_url=url, queue_prefix=prefix)
@@ -203,9 +203,9 @@ def releases(monkeypatch):
     """Releases of a site's code: ``releases.deploy("@task\\ndef pack(order): …")``."""
     from releases import Releases
 
-    from django_txtasks.declarations import registry
-    from django_txtasks.enqueueing import events
-    from django_txtasks.schedules import periodic as scheduling
+    from django_txtasks.core.declaring import registry
+    from django_txtasks.features.events import api as events
+    from django_txtasks.features.schedules import periodic as scheduling
 
     monkeypatch.setattr(registry, "_declarations", dict(registry._declarations))
     monkeypatch.setattr(registry, "_packages", set(registry._packages))
@@ -220,7 +220,7 @@ def code(monkeypatch):
     from probe import tasks
 
     from django_txtasks import periodic
-    from django_txtasks.schedules import periodic as scheduling
+    from django_txtasks.features.schedules import periodic as scheduling
 
     monkeypatch.setattr(scheduling, "_declared", {})
 
@@ -248,5 +248,5 @@ def target(txtasks):
 @pytest.fixture
 def quick_target(target, monkeypatch):
     """The fixture ``target``, with short pauses after a failure."""
-    monkeypatch.setattr("django_txtasks.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
-    monkeypatch.setattr("django_txtasks.hand_over.drain.REST_SECONDS", 0.01)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.REST_SECONDS", 0.01)

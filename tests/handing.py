@@ -9,9 +9,9 @@ from django.db import connections
 def new_drain(queue="events", *, until_idle=False, alias="default"):
     """Return a drain of this queue."""
     from django_txtasks.conf import get_config
-    from django_txtasks.hand_over.drain import Drain
-    from django_txtasks.hand_over.targets import target_of
-    from django_txtasks.worker.process.shutdown import Shutdown
+    from django_txtasks.features.hand_over.drain import Drain
+    from django_txtasks.features.hand_over.targets import target_of
+    from django_txtasks.processes.shutdown import Shutdown
 
     config = get_config()
     stop = Shutdown(10, lambda: None)

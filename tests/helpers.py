@@ -123,7 +123,7 @@ def execute(sql: str, *params: Any) -> list[tuple[Any, ...]]:
 
 def orphans(alias: str = "default") -> list[Any]:
     """Return the claims that a cleaner would recover."""
-    from django_txtasks.lifecycle import cleaning
+    from django_txtasks.core.rows import cleaning
 
     holders = [*cleaning.lost_workers(alias), *cleaning.holders_without_row(alias)]
     return [
@@ -221,8 +221,8 @@ def second_session(work: Callable[[], None]) -> Iterator[threading.Thread]:
 
 def is_run_by(pid: int, mark: str | None = None) -> None:
     """Make a process of this machine the one of all workers, though they beat in this one."""
+    from django_txtasks.core.rows import workers
     from django_txtasks.database import processes
-    from django_txtasks.lifecycle import workers
     from django_txtasks.models import Worker
 
     mark = processes.mark_of(pid) if mark is None else mark
@@ -467,8 +467,8 @@ def subscription(*queues: str, names: Sequence[str] | None = None, kind: str = "
         kind: "every", or a kind of ``runworkers``: "beside", "loop" or "alone"; "threads" is "beside" for sync
             functions only.
     """
-    from django_txtasks.declarations import registry
-    from django_txtasks.lifecycle.turn import Kind, Subscription
+    from django_txtasks.core.declaring import registry
+    from django_txtasks.core.rows.turn import Kind, Subscription
 
     declared, queues = registry.names() if names is None else names, queues or ("default",)
     asyncs = tuple(name for name in declared if registry.is_async(name))
@@ -481,12 +481,12 @@ def subscription(*queues: str, names: Sequence[str] | None = None, kind: str = "
 
 def turn_writer(threads: int = 1) -> Any:
     """Return what writes the turns of a worker, with the parts of all features."""
-    from django_txtasks.cancel_requests import NOBODY
     from django_txtasks.conf import get_config
-    from django_txtasks.worker.hint_inbox import HintInbox
-    from django_txtasks.worker.parts import Parts, WorkerContext, parts_of_features
-    from django_txtasks.worker.schedule import TurnSchedule
-    from django_txtasks.worker.turn_writer import TurnWriter
+    from django_txtasks.core.ground.cancel_requests import NOBODY
+    from django_txtasks.core.working.hint_inbox import HintInbox
+    from django_txtasks.core.working.parts import Parts, WorkerContext, parts_of_features
+    from django_txtasks.core.working.schedule import TurnSchedule
+    from django_txtasks.core.working.turn_writer import TurnWriter
 
     config, served, parts = get_config(), subscription(), Parts()
     writer = TurnWriter(config, served, threads, parts=parts)
@@ -501,7 +501,7 @@ def turn_writer(threads: int = 1) -> Any:
 def runner(writer: Any = None) -> Any:
     """Return what runs attempts in the calling thread, with the parts of this writer's worker, or of another."""
     from django_txtasks.conf import get_config
-    from django_txtasks.worker.running.runner import Runner
+    from django_txtasks.core.working.running.runner import Runner
 
     parts = (writer or turn_writer()).parts
     return Runner("default", get_config(), lambda session: None, parts=parts)
@@ -516,8 +516,8 @@ def claim(
     **scan: Any,
 ) -> Any:
     """Claim due or hinted tasks in the open transaction; return the result of the turn."""
-    from django_txtasks.lifecycle import engines
-    from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
+    from django_txtasks.core.rows import engines
+    from django_txtasks.core.rows.turn import Capacity, Scan, TurnRequest
 
     wanted = subscription(*queues)
     look = None if hinted else Scan(wanted.queues, **scan)
@@ -545,13 +545,13 @@ def working(
     from probe.models import wait_for_the_writer
 
     from django_txtasks import hints
-    from django_txtasks.broker.will import LastWillConnection
     from django_txtasks.conf import get_config
-    from django_txtasks.worker.hint_inbox import HintInbox
-    from django_txtasks.worker.process.probes import Liveness
-    from django_txtasks.worker.process.recycling import RecyclePolicy
-    from django_txtasks.worker.process.shutdown import Shutdown
-    from django_txtasks.worker.worker import Worker
+    from django_txtasks.core.working.hint_inbox import HintInbox
+    from django_txtasks.core.working.worker import Worker
+    from django_txtasks.hints.broker.will import LastWillConnection
+    from django_txtasks.processes.probes import Liveness
+    from django_txtasks.processes.recycling import RecyclePolicy
+    from django_txtasks.processes.shutdown import Shutdown
 
     config, inbox, last_will = get_config(), HintInbox(), None
     queues = list(queues or config.queues)

@@ -8,9 +8,9 @@ from typing import Any
 
 import django_txtasks
 from django_txtasks import backends
-from django_txtasks.declarations import registry
-from django_txtasks.enqueueing import events
-from django_txtasks.schedules import periodic
+from django_txtasks.core.declaring import registry
+from django_txtasks.features.events import api as events
+from django_txtasks.features.schedules import periodic
 
 MODULE = "shop.tasks"
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from django_txtasks.counts import histogram
-from django_txtasks.counts.adding_up import MINUTE, TEN_MINUTES
+from django_txtasks.features.figures import histogram
+from django_txtasks.features.figures.adding_up import MINUTE, TEN_MINUTES
 from django_txtasks.models import Cleaner, Lane, PausedQueue, Schedule, Stat, Status, Task, Worker
 
 RECEIPT, PRINT, CHARGE = (

@@ -47,7 +47,7 @@ if os.environ.get("TXTASKS_TEST_ISOLATION"):
     DATABASES["default"].setdefault("OPTIONS", {})["isolation_level"] = level
 
 if os.environ.get("TXTASKS_TEST_SHORT_SECONDS"):
-    from django_txtasks.rules import scaling
+    from django_txtasks.processes import scaling_rule as scaling
 
     scaling.SHORT_SECONDS = float(os.environ["TXTASKS_TEST_SHORT_SECONDS"])
 
@@ -60,7 +60,7 @@ if os.environ.get("TXTASKS_TEST_WITHOUT"):
     assembly.ACCELERATORS = tuple(one for one in assembly.ACCELERATORS if one.name not in left_out)
     assembly.GUARDS = tuple(one for one in assembly.GUARDS if one.name not in left_out)
     if "guarded" in left_out:
-        plain = "django_txtasks.worker.running.unguarded"
+        plain = "django_txtasks.core.working.running.unguarded"
         assembly.COMPOSED[plain] = plain
     assembly.assemble()
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from django_txtasks.rules.scaling import Load, Own, ScalingRule
+from django_txtasks.processes.scaling_rule import Load, Own, ScalingRule
 
 LOOK, BOOT, THREADS, WITHIN = 2.0, 3.0, 4, 30.0
 MOST_DUE, MEAN_OF = 10_000, 1_000

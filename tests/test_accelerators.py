@@ -10,11 +10,11 @@ from probe import tasks
 from test_lifecycle import claim_one, new_worker
 
 from django_txtasks import assembly, enqueue_many
-from django_txtasks.cleaner.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning.cleaner import Cleaner
 from django_txtasks.core.ground.seams import OF_TURNS, OF_WORKER
-from django_txtasks.lifecycle import engines
-from django_txtasks.lifecycle.engines import portable
+from django_txtasks.core.rows import engines
+from django_txtasks.core.rows.engines import portable
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

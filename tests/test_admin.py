@@ -22,7 +22,7 @@ from django.views.debug import SafeExceptionReporterFilter
 from probe import on_loop
 
 from django_txtasks.admin import bounded, columns, shown
-from django_txtasks.declarations import redaction
+from django_txtasks.features.redaction import declaring as redaction
 from django_txtasks.models import Cleaner, FinishedTask, OnCrash, Outcome, Status, Task, Worker
 from django_txtasks.operations import slices
 

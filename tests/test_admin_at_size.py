@@ -18,7 +18,7 @@ from reads import explained, work_counted
 
 from django_txtasks import overview as overview_room
 from django_txtasks.admin import bounded, numbers, searching
-from django_txtasks.declarations import redaction
+from django_txtasks.features.redaction import declaring as redaction
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 from django_txtasks.stats import by_cause
 

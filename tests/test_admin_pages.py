@@ -16,7 +16,7 @@ from probe import tasks
 
 from django_txtasks import enqueue_task
 from django_txtasks.admin import again, one_task
-from django_txtasks.declarations import redaction
+from django_txtasks.features.redaction import declaring as redaction
 from django_txtasks.models import FinishedTask, Outcome, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")

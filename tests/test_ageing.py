@@ -8,13 +8,13 @@ from probe.models import Run
 
 from django_txtasks import enqueue_many
 from django_txtasks.conf import get_config, parse
+from django_txtasks.core.rows import engines, workers
+from django_txtasks.core.rows.turn import Capacity, Scan, TurnRequest
+from django_txtasks.core.working.running.slots import Slots
+from django_txtasks.core.working.schedule import Plan
+from django_txtasks.core.working.turn_writer import TurnWriter
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.lifecycle import engines, workers
-from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
 from django_txtasks.models import Task
-from django_txtasks.worker.running.slots import Slots
-from django_txtasks.worker.schedule import Plan
-from django_txtasks.worker.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -113,8 +113,8 @@ def test_a_backlog_that_grows_faster_than_it_is_claimed_keeps_nobody_waiting(
 
     That holds for what is there as the backlog begins, for what comes later, and for a priority that is new.
     """
-    monkeypatch.setattr("django_txtasks.worker.scan_cursor.SLOW_SCAN_SECONDS", seconds)
-    monkeypatch.setattr("django_txtasks.worker.scan_cursor.PAUSE_PER_SECOND", 0)
+    monkeypatch.setattr("django_txtasks.core.working.scan_cursor.SLOW_SCAN_SECONDS", seconds)
+    monkeypatch.setattr("django_txtasks.core.working.scan_cursor.PAUSE_PER_SECOND", 0)
     txtasks(ageing=0.001, poll_interval=0.001)
     low, found = [waiting(-20, 0)], set()
     writer = TurnWriter(get_config(), helpers.subscription(), threads=4)

@@ -8,13 +8,14 @@ from probe import tasks
 
 from django_txtasks import enqueue_many
 from django_txtasks.conf import get_config
-from django_txtasks.lanes import claiming as lanes
-from django_txtasks.lanes.claiming import LanesRequest
-from django_txtasks.lifecycle import operators, workers
-from django_txtasks.lifecycle.turn import Bucket, Capacity, RecentWindow
+from django_txtasks.core.rows import workers
+from django_txtasks.core.rows.turn import Bucket, Capacity, RecentWindow
+from django_txtasks.fast.sweep import Sweep
+from django_txtasks.features.lanes import claiming as lanes
+from django_txtasks.features.lanes.claiming import LanesRequest
 from django_txtasks.models import FinishedTask, Status, Task
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
-from django_txtasks.worker.sweep import Sweep
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 REASON = "this id has already run"

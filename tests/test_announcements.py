@@ -10,9 +10,9 @@ from django.core.management import CommandError, call_command
 from probe import tasks
 
 from django_txtasks import signals
-from django_txtasks.broker import announcing
 from django_txtasks.conf import get_config, parse
 from django_txtasks.exceptions import ConfigError
+from django_txtasks.hints.broker import announcing
 from django_txtasks.models import Worker
 
 pytestmark = [pytest.mark.usefixtures("rows", "quick"), pytest.mark.once]

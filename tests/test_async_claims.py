@@ -11,15 +11,16 @@ from django.db import connection, transaction
 from probe import on_loop, tasks
 
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
-from django_txtasks.inspection.explain import explain
-from django_txtasks.lanes import claiming
-from django_txtasks.lanes.claiming import LanesRequest
-from django_txtasks.lifecycle import engines, statements, workers
-from django_txtasks.lifecycle.engines import portable, postgresql
-from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.rows import engines, statements, workers
+from django_txtasks.core.rows.engines import portable
+from django_txtasks.core.rows.turn import Capacity, Scan, TurnRequest
+from django_txtasks.core.working import last_chances
+from django_txtasks.fast import postgresql
+from django_txtasks.features.lanes import claiming
+from django_txtasks.features.lanes.claiming import LanesRequest
+from django_txtasks.insight.explain import explain
 from django_txtasks.models import Task
-from django_txtasks.worker import last_chances
 
 pytestmark = pytest.mark.usefixtures("rows")
 

@@ -70,7 +70,7 @@ def test_a_clean_up_that_fails_changes_no_outcome(slots, caplog):
 
 
 def test_a_clean_up_that_does_not_end_is_cancelled(slots, monkeypatch):
-    monkeypatch.setattr("django_txtasks.worker.running.generators.CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("django_txtasks.guards.generators.CLOSE_SECONDS", 0.2)
     handle = ends.leave_generator.enqueue("g", "endless")
     with helpers.working(**slots):
         assert ended(handle).errors == []
@@ -80,8 +80,8 @@ def test_a_clean_up_that_does_not_end_is_cancelled(slots, monkeypatch):
 def test_an_error_of_a_tracer_changes_no_outcome(slots, monkeypatch, caplog, txtasks):
     """It comes after the function, which has used the database."""
     txtasks(lanes={"end:*": {"at_most": 2}})
-    monkeypatch.setattr("django_txtasks.tracing.TracedRun.end", None)
-    monkeypatch.setattr("django_txtasks.tracing.tracers", [ends.Follower()])
+    monkeypatch.setattr("django_txtasks.features.traces.tracing.TracedRun.end", None)
+    monkeypatch.setattr("django_txtasks.features.traces.tracing.tracers", [ends.Follower()])
     handle = ends.hold_lane.enqueue("traced", "orm")
     with helpers.working(**slots):
         row = ended(handle)

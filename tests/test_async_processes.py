@@ -13,10 +13,10 @@ from probe import ends, on_loop, tasks
 from probe.models import Run
 
 from django_txtasks import CancelResult, enqueue_many
-from django_txtasks.inspection.status import snapshot
-from django_txtasks.lifecycle.turn import LOOP_MARK
+from django_txtasks.core.rows.turn import LOOP_MARK
+from django_txtasks.features.results.cancelling import cancel
+from django_txtasks.insight.status import snapshot
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
-from django_txtasks.results.cancelling import cancel
 
 NEVER = 600  # a poll interval that no test lives to see
 pytestmark = pytest.mark.usefixtures("rows", "quick")

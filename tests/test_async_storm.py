@@ -13,7 +13,7 @@ from probe import on_loop, tasks
 from probe.models import Run, wait_for_the_writer
 
 from django_txtasks import enqueue_many
-from django_txtasks.lifecycle.turn import LOOP_MARK
+from django_txtasks.core.rows.turn import LOOP_MARK
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

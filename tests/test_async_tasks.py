@@ -11,9 +11,9 @@ from django.db import connection
 from probe import ends, framework, on_loop
 
 from django_txtasks import cancel_task, signals
+from django_txtasks.features.async_loop import children, lag
+from django_txtasks.features.async_loop.event_loop import EventLoop
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
-from django_txtasks.worker.loop import children, lag
-from django_txtasks.worker.loop.event_loop import EventLoop
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 
@@ -211,7 +211,7 @@ def test_the_greatest_lag_is_in_the_worker_s_row():
 
 
 def test_progress_of_many_tasks_has_no_notes(monkeypatch):
-    monkeypatch.setattr("django_txtasks.progress.MOST_WITH_NOTES", 3)
+    monkeypatch.setattr("django_txtasks.features.progress.notes.MOST_WITH_NOTES", 3)
     handles = [on_loop.report.enqueue(str(number)) for number in range(6)]
     with on_a_loop():
         helpers.wait_until(lambda: len(on_loop.entered) == 6)
@@ -331,8 +331,8 @@ def test_a_cancel_that_raises_keeps_no_other_task_from_its_end():
 
 
 def test_a_loop_claims_no_more_than_500_at_once():
-    from django_txtasks.lifecycle.attempts import Attempt
-    from django_txtasks.worker.loop.policy import ClaimWidth
+    from django_txtasks.core.rows.attempts import Attempt
+    from django_txtasks.features.async_loop.policy import ClaimWidth
 
     width, attempt = ClaimWidth(), Attempt(None, 1, None)
     assert width.most == 16

@@ -18,15 +18,15 @@ from django.utils import timezone
 from probe import tasks
 
 from django_txtasks import batch, enqueue_many
-from django_txtasks.cleaner.cleaner import Cleaner as CleanerLoop
 from django_txtasks.conf import get_config
-from django_txtasks.inspection import forgotten
-from django_txtasks.inspection.audit import _answer, _view, audit
-from django_txtasks.inspection.finding import MAX_COUNTED_ROWS
-from django_txtasks.inspection.questions import QUESTIONS
-from django_txtasks.inspection.reading import reading
-from django_txtasks.lifecycle import operators, pausing
-from django_txtasks.lifecycle.turn import LOOP_MARK
+from django_txtasks.core.cleaning.cleaner import Cleaner as CleanerLoop
+from django_txtasks.core.rows.turn import LOOP_MARK
+from django_txtasks.features.progress.notes import LAG, THREADS
+from django_txtasks.insight import forgotten
+from django_txtasks.insight.audit import _answer, _view, audit
+from django_txtasks.insight.finding import MAX_COUNTED_ROWS
+from django_txtasks.insight.questions import QUESTIONS
+from django_txtasks.insight.reading import reading
 from django_txtasks.models import (
     Batch,
     Cleaner,
@@ -38,7 +38,7 @@ from django_txtasks.models import (
     Wait,
     Worker,
 )
-from django_txtasks.progress import LAG, THREADS
+from django_txtasks.operations import operators, pausing
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows")

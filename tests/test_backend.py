@@ -37,7 +37,8 @@ from django_txtasks.backends.compat import (
     task_started,
 )
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import redaction, registry
+from django_txtasks.core.declaring import registry
+from django_txtasks.features.redaction import declaring as redaction
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
 pytestmark = [pytest.mark.usefixtures("rows", "quick"), pytest.mark.smoke]
@@ -463,7 +464,7 @@ def test_a_time_out_is_a_failure_of_the_task():
 
 @pytest.mark.parametrize("held", [False, True])
 def test_a_cancelled_or_held_task(held):
-    from django_txtasks.lifecycle import operators
+    from django_txtasks.operations import operators
 
     result = framework.add.enqueue(1)
     ids = [uuid.UUID(result.id)]

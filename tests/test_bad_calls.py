@@ -13,17 +13,17 @@ from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task
-from django_txtasks.enqueueing import NotTransactionalWarning
-from django_txtasks.enqueueing.commit_hints import hooks_in
-from django_txtasks.lifecycle.enqueueing import (
+from django_txtasks.core.enqueueing import NotTransactionalWarning
+from django_txtasks.core.enqueueing.commit_hints import hooks_in
+from django_txtasks.core.rows.enqueueing import (
     BYTES_PER_STATEMENT,
     NewTask,
     RowDefaults,
     _chunks,
     insert,
 )
+from django_txtasks.hints.sending.buffer import BUFFER_IDS
 from django_txtasks.models import Task
-from django_txtasks.sending.buffer import BUFFER_IDS
 
 pytestmark = pytest.mark.usefixtures("rows")
 

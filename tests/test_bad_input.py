@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from probe import tasks
 
 from django_txtasks import enqueue_many, signals
-from django_txtasks.broker import topology
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.ground.payload import clean_text, encode, encode_each
+from django_txtasks.core.rows.attempts import read_entries
 from django_txtasks.exceptions import InvalidArguments
-from django_txtasks.lifecycle.attempts import read_entries
+from django_txtasks.hints.broker import topology
+from django_txtasks.hints.sending import message as hint_message
 from django_txtasks.models import Status, Task, Worker
-from django_txtasks.rules.payload import clean_text, encode, encode_each
-from django_txtasks.sending import message as hint_message
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 
@@ -212,7 +212,7 @@ NAMES = {
     "a module that nobody has imported": "antigravity",
     "a function of such a module": "turtle.Turtle",
     "a function that is no task": "probe.tasks.ran",
-    "one of ours": "django_txtasks.lifecycle.operators.discard",
+    "one of ours": "django_txtasks.operations.operators.discard",
     "a path": "../../../../etc/passwd",
     "nothing": "",
     "NUL": "probe.tasks.note\x00",
@@ -349,7 +349,7 @@ def test_an_outcome_that_the_database_refuses_twice_stops_no_other(short_lease, 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="the others keep ids only")
 def test_a_claim_of_a_worker_that_is_no_id_stops_no_cleaner():
-    from django_txtasks.cleaner import Cleaner
+    from django_txtasks.core.cleaning import Cleaner
 
     tasks.note.enqueue()
     helpers.execute(

@@ -16,8 +16,8 @@ from probe import tasks
 
 from django_txtasks import checks, enqueue_task, migrations
 from django_txtasks.backends.compat import InvalidTask
-from django_txtasks.cleaner.cleaner import Cleaner
 from django_txtasks.conf import get_config, parse
+from django_txtasks.core.cleaning.cleaner import Cleaner
 from django_txtasks.exceptions import ConfigError, InvalidDeclaration
 from django_txtasks.models import Batch, EndedWorker, FinishedTask
 

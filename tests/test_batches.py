@@ -25,16 +25,18 @@ from django_txtasks import (
     get_batch,
 )
 from django_txtasks.backends import running
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.rows import cleaning, outcomes, workers
+from django_txtasks.core.rows.attempts import Arrow, Ended
 from django_txtasks.exceptions import InvalidArguments, InvalidOption
-from django_txtasks.lifecycle import batches, cleaning, operators, outcomes, workers
-from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.features.batches import look as batch_look
+from django_txtasks.features.batches import rows as batches
+from django_txtasks.features.batches.look import BatchLook
 from django_txtasks.models import Batch, FinishedTask, Status, Task
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.testing.threads import worker as real_worker
-from django_txtasks.worker.looks import batch_look
-from django_txtasks.worker.looks.batch_look import BatchLook
 
 pytestmark = pytest.mark.usefixtures("rows")
 

@@ -11,14 +11,14 @@ from probe import tasks
 
 from django_txtasks import enqueue_many
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import outcomes
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.turn import Capacity
+from django_txtasks.core.rows import outcomes
+from django_txtasks.core.rows.attempts import Arrow, Attempt, Ended
+from django_txtasks.core.rows.turn import Capacity
+from django_txtasks.core.working.recording.outcome_buffer import MAX_FAILED_TURNS, TURN_BYTES
+from django_txtasks.core.working.schedule import Plan
+from django_txtasks.core.working.turn_writer import TurnWriter
+from django_txtasks.fast.prefetch import CLAIM_TASKS, PrefetchPolicy
 from django_txtasks.models import FinishedTask, Status, Worker
-from django_txtasks.worker.recording.outcome_buffer import MAX_FAILED_TURNS, TURN_BYTES
-from django_txtasks.worker.running.prefetch import CLAIM_TASKS, PrefetchPolicy
-from django_txtasks.worker.schedule import Plan
-from django_txtasks.worker.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 SAYS_TOO_MUCH = {"postgresql": "54000"}.get(connection.vendor, 1153)

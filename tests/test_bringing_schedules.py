@@ -14,9 +14,9 @@ from probe import tasks
 from test_schedules import forget, schedule, sync
 
 from django_txtasks import signals
+from django_txtasks.features.schedules import changes as schedule_changes
+from django_txtasks.features.schedules import periodic as scheduling
 from django_txtasks.models import Schedule, Task
-from django_txtasks.schedules import changes as schedule_changes
-from django_txtasks.schedules import periodic as scheduling
 
 pytestmark = pytest.mark.usefixtures("rows")
 HOUR = timedelta(hours=1)

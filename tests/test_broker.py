@@ -23,16 +23,16 @@ from probe import tasks
 from proxy import Proxy, before
 from servers import free_port
 
-from django_txtasks import broker as broker_room
 from django_txtasks import enqueue_many, enqueue_task
-from django_txtasks.broker import hint_queues, publisher, topology
-from django_txtasks.broker.consumer import HintConsumer
-from django_txtasks.broker.link import Link
-from django_txtasks.broker.will import LastWillConsumer
 from django_txtasks.conf import MAX_NAME_BYTES, get_config
+from django_txtasks.hints import broker as broker_room
+from django_txtasks.hints.broker import hint_queues, publisher, topology
+from django_txtasks.hints.broker.consumer import HintConsumer
+from django_txtasks.hints.broker.link import Link
+from django_txtasks.hints.broker.will import LastWillConsumer
+from django_txtasks.hints.sending import buffer as hint_buffer
+from django_txtasks.hints.sending import message as hint_message
 from django_txtasks.models import Task, Worker
-from django_txtasks.sending import buffer as hint_buffer
-from django_txtasks.sending import message as hint_message
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -396,7 +396,7 @@ def test_a_hint_without_ids_says_only_that_there_is_something(hints_only):
 SCRIPT = """
 import django, os
 django.setup()
-from django_txtasks.sending import buffer as hint_buffer
+from django_txtasks.hints.sending import buffer as hint_buffer
 from probe import tasks
 hint_buffer.FLUSH_SECONDS = 60  # this machine may be busy
 tasks.note.enqueue("parent")

@@ -19,7 +19,7 @@ from reviving import Reviver
 from django_txtasks import overview as overview_room
 from django_txtasks.admin import bulk, confirming
 from django_txtasks.admin.overview import REFRESH_SECONDS
-from django_txtasks.bulk import NAME
+from django_txtasks.features.bulk import NAME
 from django_txtasks.models import PausedQueue, Status, Task, Worker
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("rows")]

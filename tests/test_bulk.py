@@ -17,16 +17,15 @@ from probe import tasks
 
 from django_txtasks import Retry, TaskFailed, enqueue_many
 from django_txtasks.admin import bounded, bulk, confirming
-from django_txtasks.bulk import NAME, attempt, ordering
+from django_txtasks.core.rows.attempts import Attempt
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import operators, pausing
-from django_txtasks.lifecycle.attempts import Attempt
+from django_txtasks.features.bulk import NAME, attempt, ordering
+from django_txtasks.features.steps import rows as steps
 from django_txtasks.models import FinishedTask, Status, Task, Worker
-from django_txtasks.operations import pages, slices, verbs
+from django_txtasks.operations import operators, pages, pausing, slices, verbs
 from django_txtasks.operations.choice import Choice
 from django_txtasks.operations.slices import Order
 from django_txtasks.stats import by_cause
-from django_txtasks.steps import rows as steps
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 LIST = "/admin/txtasks/task/"

@@ -12,8 +12,8 @@ from django.utils import timezone
 from probe import tasks
 
 from django_txtasks import enqueue_many, operations
-from django_txtasks.inspection.explain import explain
-from django_txtasks.lifecycle import names
+from django_txtasks.features.reports import names
+from django_txtasks.insight.explain import explain
 from django_txtasks.models import Status, Task, Worker
 from django_txtasks.overview import overview
 from django_txtasks.stats import causes

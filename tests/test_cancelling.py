@@ -13,15 +13,16 @@ from django.db import connection, transaction  # noqa: F401 -- in a condition
 from probe import tasks
 
 from django_txtasks import CancelResult, cancel_task, signals
-from django_txtasks.cancel_requests import CancelRequests
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.ground.cancel_requests import CancelRequests
+from django_txtasks.core.rows import cleaning, outcomes, workers
+from django_txtasks.core.rows.attempts import Arrow, Ended
 from django_txtasks.exceptions import InvalidArguments, TaskCancelled
-from django_txtasks.inspection.explain import explain
-from django_txtasks.lifecycle import cleaning, operators, outcomes, workers
-from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.features.results.cancelling import cancel
+from django_txtasks.insight.explain import explain
 from django_txtasks.models import FinishedTask, Outcome, Status
-from django_txtasks.results.cancelling import cancel
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -399,7 +400,7 @@ def test_what_has_ended_is_forgotten():
 
 
 def test_an_exception_that_comes_when_the_task_has_just_ended_hits_nothing_else():
-    from django_txtasks.worker.running.limits import Interruption
+    from django_txtasks.core.working.running.limits import Interruption
 
     for _ in range(50):
         interruption, ended = Interruption(TaskCancelled), []
@@ -420,7 +421,7 @@ def _interrupted(interruption, ended):
 
 
 def test_nobody_waits_for_a_closed_loop():
-    from django_txtasks.worker.running.runner import _cancel_in
+    from django_txtasks.core.working.running.runner import _cancel_in
 
     loop = asyncio.new_event_loop()
     task = loop.create_future()

@@ -15,16 +15,17 @@ from probe import framework, tasks
 
 from django_txtasks import TimedOut
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.ground.causes import cause_of, cause_of_class
+from django_txtasks.core.rows import cleaning, outcomes, workers
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.working.recording.outcome_buffer import _unrecorded
+from django_txtasks.core.working.recording.reconciliation import holder_of
+from django_txtasks.core.working.running.limits import NO_LIMIT
+from django_txtasks.core.working.running.verdicts import failed
 from django_txtasks.exceptions import LoopBlocked, WorkerLost, WorkerStopped
-from django_txtasks.lifecycle import cleaning, operators, outcomes, workers
-from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.models import OnCrash, Status, Task
-from django_txtasks.rules.causes import cause_of, cause_of_class
-from django_txtasks.worker.recording.outcome_buffer import _unrecorded
-from django_txtasks.worker.recording.reconciliation import holder_of
-from django_txtasks.worker.running.limits import NO_LIMIT
-from django_txtasks.worker.running.verdicts import failed
+from django_txtasks.operations import operators
 
 OWN = {"shop"}
 

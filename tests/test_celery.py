@@ -155,7 +155,7 @@ def test_a_task_of_another_package_is_a_row_too(site):
 
 
 def test_a_row_without_a_message_gets_one(site):
-    from django_txtasks.hand_over.external import external
+    from django_txtasks.features.hand_over.external import external
 
     handle = external("probe.on_celery.run", queue_name="celery").enqueue("raw")
     hand_over()

@@ -24,7 +24,7 @@ import celery_site
 from probe import on_celery
 from probe.models import Run
 
-from django_txtasks.hand_over.drain import MOST_ROWS
+from django_txtasks.features.hand_over.drain import MOST_ROWS
 from django_txtasks.models import Task
 
 pytestmark = pytest.mark.once

@@ -23,7 +23,7 @@ from proxy import Alarm, SilentProxy, before
 
 from django_txtasks import external
 from django_txtasks.exceptions import Away, InvalidArguments, InvalidOption
-from django_txtasks.hand_over.choosing import Place, choose
+from django_txtasks.features.hand_over.choosing import Place, choose
 from django_txtasks.models import Task
 
 app, run, add = on_celery.app, on_celery.run, on_celery.add

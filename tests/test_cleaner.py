@@ -14,10 +14,10 @@ from django.db import connection, transaction
 from probe import tasks
 
 from django_txtasks import signals
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.rows import cleaning, workers
 from django_txtasks.database.execute import execute
-from django_txtasks.lifecycle import cleaning, workers
 from django_txtasks.models import FinishedTask, Status, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -153,7 +153,7 @@ def test_without_a_broker_nobody_is_told(cleaner):
 
 
 def test_renotifying_is_capped(monkeypatch, worker):
-    monkeypatch.setattr("django_txtasks.cleaner.renotifier.MAX_RENOTIFIED_TASKS", 3)
+    monkeypatch.setattr("django_txtasks.core.cleaning.renotifier.MAX_RENOTIFIED_TASKS", 3)
     told = []
     for _ in range(5):
         tasks.note.enqueue()

@@ -7,8 +7,8 @@ import helpers
 import pytest
 from django.db import connection
 
-from django_txtasks.cleaner import Cleaner, rescue
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning import Cleaner, rescue
 from django_txtasks.models import Cleaner as Row
 from django_txtasks.models import DatabaseNow, FinishedTask, OnCrash, Outcome, Status, Task, Worker
 

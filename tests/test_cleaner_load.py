@@ -11,14 +11,14 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from probe import tasks
 
-from django_txtasks.cleaner import Cleaner
-from django_txtasks.cleaner.removal import REST_SECONDS, SLOW_LOOK_SECONDS, Removal
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.cleaning.removal import REST_SECONDS, SLOW_LOOK_SECONDS, Removal
+from django_txtasks.core.rows import cleaning, overdue, workers
+from django_txtasks.core.rows.cleaning import Removed
 from django_txtasks.database.errors import TookTooLong
 from django_txtasks.database.execute import execute
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.lifecycle import cleaning, overdue, workers
-from django_txtasks.lifecycle.cleaning import Removed
 from django_txtasks.models import FinishedTask, Lane, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -182,7 +182,7 @@ def test_a_pass_ends_after_an_interval_and_the_next_one_goes_on(monkeypatch):
     clock, passes = Clock(), []
     write(100, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     cleaner = Cleaner(get_config(), clock=clock)
-    monkeypatch.setattr("django_txtasks.cleaner.cleaner.PIECE_SECONDS", 0)
+    monkeypatch.setattr("django_txtasks.core.cleaning.cleaner.PIECE_SECONDS", 0)
 
     def wait(seconds):
         clock.now += 10
@@ -196,7 +196,7 @@ def test_a_pass_ends_after_an_interval_and_the_next_one_goes_on(monkeypatch):
 def test_workers_are_watched_while_a_long_prune_goes_on(monkeypatch, txtasks):
     txtasks(clean_interval=1000)
     monkeypatch.setattr(cleaning, "ROWS_PER_LOOK", 5)
-    monkeypatch.setattr("django_txtasks.cleaner.cleaner.PIECE_SECONDS", 0)
+    monkeypatch.setattr("django_txtasks.core.cleaning.cleaner.PIECE_SECONDS", 0)
     write(500, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(8 * 86400))
     worker(lease=15)
     clock = Clock()
@@ -314,7 +314,9 @@ def test_finished_rows_that_have_to_stay_keep_no_others_from_being_pruned(
     """However many stand before the others, all of one instant: each look reads as many rows as any other."""
     txtasks(queues=["default", "kept"], keep_finished={"kept": None, "*": 3600})
     monkeypatch.setattr(cleaning, "ROWS_PER_LOOK", 20)
-    monkeypatch.setattr("django_txtasks.lifecycle.batches.live_member", lambda alias, batch: batch)
+    monkeypatch.setattr(
+        "django_txtasks.features.batches.rows.live_member", lambda alias, batch: batch
+    )
     winner = tasks.note.enqueue()
     helpers.execute("UPDATE txtasks_task SET status = 'dead'")
     helpers.execute(
@@ -329,7 +331,7 @@ def test_finished_rows_that_have_to_stay_keep_no_others_from_being_pruned(
     write(30, "txtasks_finishedtask", outcome="'succeeded'", finished_at=ago(4000))
     removed = []
     monkeypatch.setattr(
-        "django_txtasks.cleaner.upkeep.cleaning.prune",
+        "django_txtasks.core.cleaning.upkeep.cleaning.prune",
         lambda *args, prune=cleaning.prune, **more: (
             removed.append(prune(*args, **more)) or removed[-1]
         ),
@@ -345,7 +347,7 @@ def test_tasks_with_an_expiry_that_do_not_wait_keep_no_others_from_expiring(monk
     write(30, expires_at=ago(4000))
     looks = []
     monkeypatch.setattr(
-        "django_txtasks.cleaner.upkeep.cleaning.expire",
+        "django_txtasks.core.cleaning.upkeep.cleaning.expire",
         lambda *args, expire=cleaning.expire, **more: (
             looks.append(expire(*args, **more)) or looks[-1]
         ),
@@ -427,7 +429,7 @@ def test_a_failure_elsewhere_than_among_the_oldest_is_one():
 
 def test_a_step_that_fails_does_not_stop_the_others(monkeypatch):
     monkeypatch.setattr(
-        "django_txtasks.lifecycle.overdue.OVERDUE",
+        "django_txtasks.core.rows.overdue.OVERDUE",
         "SELECT nothing FROM nowhere WHERE 1 = 1 {after}",
     )
     worker()
@@ -536,8 +538,8 @@ def test_conflicts_that_do_not_end_put_a_step_off(step, code, caplog):
 
 @pytest.fixture
 def told(monkeypatch):
-    monkeypatch.setattr("django_txtasks.cleaner.renotifier.MAX_RENOTIFIED_TASKS", 2)
-    monkeypatch.setattr("django_txtasks.cleaner.renotifier.ROWS_PER_PAGE", 2)
+    monkeypatch.setattr("django_txtasks.core.cleaning.renotifier.MAX_RENOTIFIED_TASKS", 2)
+    monkeypatch.setattr("django_txtasks.core.cleaning.renotifier.ROWS_PER_PAGE", 2)
     return []
 
 
@@ -577,7 +579,7 @@ def test_a_worker_that_says_no_names_may_know_all(told):
 
 
 def test_a_pass_looks_at_a_part_of_a_backlog_and_the_next_one_goes_on(told, monkeypatch):
-    monkeypatch.setattr("django_txtasks.cleaner.renotifier.MAX_SEEN_TASKS", 4)
+    monkeypatch.setattr("django_txtasks.core.cleaning.renotifier.MAX_SEEN_TASKS", 4)
     worker(names=["probe.tasks.note"])
     for _ in range(6):
         overdue_task("no.longer.there", 200)

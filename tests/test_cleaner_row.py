@@ -15,12 +15,12 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 from servers import free_port
 
-from django_txtasks import cleaner as cleaner_room
 from django_txtasks import signals
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
-from django_txtasks.inspection.audit import audit
-from django_txtasks.lifecycle import cleaners, statements
+from django_txtasks.core import cleaning as cleaner_room
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.rows import cleaners, statements
+from django_txtasks.insight.audit import audit
 from django_txtasks.models import Cleaner, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -64,7 +64,7 @@ def clean_for(turns, **options):
 
 
 def test_a_worker_says_which_task_functions_it_declares(monkeypatch):
-    monkeypatch.setattr("django_txtasks.lifecycle.workers.unregister", lambda *_: None)
+    monkeypatch.setattr("django_txtasks.core.rows.workers.unregister", lambda *_: None)
     call_command("runworkers", batch=True, verbosity=0)
     assert Worker.objects.get().task_names == sorted(registry.names())
 

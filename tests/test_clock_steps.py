@@ -10,11 +10,11 @@ from django.db import connection
 from probe import tasks  # noqa: F401 -- declares what the schedules name
 
 from django_txtasks import signals
-from django_txtasks.cleaner.clock_changes import ClockChange, ClockChanges
-from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.conf import get_config
+from django_txtasks.features.schedules.rules import ScheduleRule, number_of_ticks, tick_of_id
+from django_txtasks.features.schedules.ticker import Ticker
+from django_txtasks.guards.clock_changes import ClockChange, ClockChanges
 from django_txtasks.models import DatabaseNow, Schedule, Task
-from django_txtasks.rules.schedules import ScheduleRule, number_of_ticks, tick_of_id
 from django_txtasks.testing.clock import Clock
 
 HOUR, CELL = timedelta(hours=1), timedelta(minutes=10)

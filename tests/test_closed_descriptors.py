@@ -75,8 +75,8 @@ FILE_AT_0 = """
 import os, sys, time
 log = open(sys.argv[1], "w")  # as the settings open a log file
 assert log.fileno() == 0
-from django_txtasks.worker.process import descriptors
-from django_txtasks.worker.process.forking import fork
+from django_txtasks.processes import descriptors
+from django_txtasks.processes.forking import fork
 descriptors.open_closed_ones()
 process = fork()
 if process is None:
@@ -95,8 +95,8 @@ def test_a_log_file_that_has_the_number_of_the_closed_input_stays_in_a_fork(star
 
 
 def test_a_child_that_ends_before_it_begins_is_told_as_such(tmp_path, caplog):
-    from django_txtasks.worker.process.child import Assignment
-    from django_txtasks.worker.process.supervisor import Supervisor
+    from django_txtasks.processes.child import Assignment
+    from django_txtasks.processes.supervisor import Supervisor
 
     supervisor = Supervisor([Assignment(["true"])], finite=False)
     (child,) = supervisor.children

@@ -10,9 +10,9 @@ from django.db import OperationalError, connections, transaction
 from probe.closing.base import DatabaseWrapper
 
 from django_txtasks import signals
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.working.running.slot_threads import Running, SlotRun, SlotThreads
 from django_txtasks.database import sessions
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.worker.running.slot_threads import Running, SlotRun, SlotThreads
 
 pytestmark = pytest.mark.usefixtures("rows")
 

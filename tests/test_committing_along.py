@@ -17,7 +17,10 @@ from probe.models import Run
 from servers import PgBouncer
 
 from django_txtasks.conf import get_config
-from django_txtasks.database import prepared, transactions
+from django_txtasks.core.rows import outcomes
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.rows.workers import register
+from django_txtasks.database import transactions
 from django_txtasks.database.sessions import (
     close_dedicated,
     dedicate,
@@ -25,12 +28,10 @@ from django_txtasks.database.sessions import (
     session_of_thread,
 )
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import outcomes
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.workers import register
+from django_txtasks.fast import prepared
+from django_txtasks.guards import session_watch
+from django_txtasks.guards.session_statements import outlives_the_task
 from django_txtasks.models import Status, Task
-from django_txtasks.worker.running import session_watch
-from django_txtasks.worker.running.session_statements import outlives_the_task
 
 pytestmark = [
     pytest.mark.usefixtures("rows", "quick"),

@@ -1,15 +1,16 @@
 """The drawings and lists in CONTRIBUTING.md match the code."""
 
 import ast
+import itertools
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from django_txtasks.lifecycle import operators
-from django_txtasks.lifecycle.attempts import Arrow
+from django_txtasks.core.rows.attempts import Arrow
 from django_txtasks.models import Status
+from django_txtasks.operations import operators
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,15 +30,16 @@ def layer(text):
 def test_the_rooms_are_the_layers_of_the_import_contract():
 
     drawn = dict(re.findall(r'^\s+(\w+)\["(.*)"\]$', ROOMS, re.MULTILINE))
-    (order,) = re.findall(r"^\s+(\w+ --> .*)$", ROOMS, re.MULTILINE)
+    orders = re.findall(r"^\s+(\w+ --> .*)$", ROOMS, re.MULTILINE)
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
         "contracts"
     ]
-    (layers,) = (one["layers"] for one in contracts if one["type"] == "layers")
-    assert [layer(drawn[name]) for name in order.split(" --> ")] == [layer(one) for one in layers]
-    for name in order.split(" --> "):
-        for room in layer(drawn[name]):
-            package = ROOT / "django_txtasks" / room
+    layers = {one["containers"][0]: one["layers"] for one in contracts if one["type"] == "layers"}
+    for order, container in zip(orders, ("django_txtasks", "django_txtasks.core"), strict=True):
+        names = order.split(" --> ")
+        assert [layer(drawn[name]) for name in names] == [layer(one) for one in layers[container]]
+        for room in itertools.chain.from_iterable(layer(drawn[name]) for name in names):
+            package = ROOT / container.replace(".", "/") / room
             assert package.is_dir() or package.with_suffix(".py").is_file(), room
 
 

@@ -19,9 +19,9 @@ from proxy import Proxy
 
 from django_txtasks import enqueue_many
 from django_txtasks.models import Status, Worker
-from django_txtasks.worker.process import child as children
-from django_txtasks.worker.process.child import Assignment
-from django_txtasks.worker.process.supervisor import Supervisor
+from django_txtasks.processes import child as children
+from django_txtasks.processes.child import Assignment
+from django_txtasks.processes.supervisor import Supervisor
 
 pytestmark = pytest.mark.usefixtures("rows")
 

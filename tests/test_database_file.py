@@ -8,9 +8,9 @@ import pytest
 from django.db import connection, connections
 from probe import tasks
 
-from django_txtasks.database.file import is_replaced
+from django_txtasks.guards import connections as slot_connections
+from django_txtasks.guards.file import is_replaced
 from django_txtasks.models import Cleaner, Worker
-from django_txtasks.worker.running import connections as slot_connections
 
 pytestmark = [
     pytest.mark.usefixtures("rows", "quick"),

@@ -24,20 +24,20 @@ from servers import PgBouncer, Postgres
 
 from django_txtasks import batch, enqueue_many, enqueue_task, hints, signals
 from django_txtasks.conf import get_config
-from django_txtasks.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.core.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.core.ground.wakeup import WakeUp
+from django_txtasks.core.working.hint_inbox import HintInbox
 from django_txtasks.exceptions import TimedOut
 from django_txtasks.hints.delivery import Delivery, Hint
-from django_txtasks.lifecycle import operators
+from django_txtasks.hints.sending import message as hint_message
+from django_txtasks.hints.sending import rest as resting
+from django_txtasks.hints.sending.buffer import BUFFER_IDS
 from django_txtasks.models import Task
-from django_txtasks.sending import message as hint_message
-from django_txtasks.sending import rest as resting
-from django_txtasks.sending.buffer import BUFFER_IDS
-from django_txtasks.wakeup import WakeUp
-from django_txtasks.worker.hint_inbox import HintInbox
+from django_txtasks.operations import operators
 
 if connection.vendor == "postgresql":
-    from django_txtasks.broker import consumer, publisher
     from django_txtasks.hints import channel, listener, reserve, sender
+    from django_txtasks.hints.broker import consumer, publisher
     from django_txtasks.hints.listener import HintListener
     from django_txtasks.hints.session import session
 

@@ -165,7 +165,7 @@ def test_a_thread_that_breaks_ends_the_cleaner(monkeypatch):
     def breaks(self):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("django_txtasks.cleaner.cleaner.Cleaner.find_lost", breaks)
+    monkeypatch.setattr("django_txtasks.core.cleaning.cleaner.Cleaner.find_lost", breaks)
     with pytest.raises(RuntimeError, match="a bug"):
         call_command("runcleaner", *BOTH)
 

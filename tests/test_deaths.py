@@ -28,10 +28,10 @@ from reads import explained
 
 from django_txtasks import enqueue_many
 from django_txtasks import overview as overview_room
+from django_txtasks.core.rows import cleaning, workers
 from django_txtasks.database import processes as processes_room
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.inspection.deaths import FEWEST, MOST_FINISHED, MOST_ROWS, deaths
-from django_txtasks.lifecycle import cleaning, workers
+from django_txtasks.insight.deaths import FEWEST, MOST_FINISHED, MOST_ROWS, deaths
 from django_txtasks.metrics import exposition, kept
 from django_txtasks.models import EndedWorker, FinishedTask, Outcome, Worker
 

@@ -18,18 +18,18 @@ from probe import tasks
 import django_txtasks
 from django_txtasks import TaskContext, TaskHandle, checks, exceptions, task
 from django_txtasks.conf import KEYS, Config, get_config, parse
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.declaring.options import CORE
+from django_txtasks.core.enqueueing import calls
+from django_txtasks.core.enqueueing.handles import HANDLE, CoreHandle
 from django_txtasks.core.ground.config import CoreConfig, parse_as
-from django_txtasks.declarations import registry
-from django_txtasks.declarations.core_options import CORE
-from django_txtasks.declarations.options import COLUMNS, OF_TASK, OF_USING, Option
-from django_txtasks.enqueueing import calls
-from django_txtasks.enqueueing.handle import HANDLE, CoreHandle
+from django_txtasks.core.ground.retry import backoff
+from django_txtasks.core.rows import follow_ups
+from django_txtasks.core.rows.enqueueing import RowDefaults, _with_options
+from django_txtasks.core.rows.running import CONTEXT, CoreContext
 from django_txtasks.exceptions import ConfigError, InvalidDeclaration, TxTasksError, UnknownTask
 from django_txtasks.functions import TaskFunction
-from django_txtasks.lifecycle import follow_ups
-from django_txtasks.lifecycle.enqueueing import RowDefaults, _with_options
-from django_txtasks.lifecycle.running import CONTEXT, CoreContext
-from django_txtasks.rules.retry import backoff
+from django_txtasks.options import COLUMNS, OF_TASK, OF_USING, Option
 
 pytestmark = pytest.mark.smoke
 

@@ -11,12 +11,13 @@ from probe import tasks
 from test_cleaner_load import IS_POSTGRES, Clock, ago, write
 
 from django_txtasks import batch, signals
-from django_txtasks.cleaner import Cleaner, removal
 from django_txtasks.conf import get_config, parse
+from django_txtasks.core.cleaning import Cleaner, removal
+from django_txtasks.core.ground.retention import Horizon, Kind, horizons_of_dead
+from django_txtasks.core.rows import cleaning
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.lifecycle import cleaning, operators
 from django_txtasks.models import FinishedTask, Status, Task
-from django_txtasks.rules.retention import Horizon, Kind, horizons_of_dead
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows")

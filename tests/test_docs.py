@@ -48,10 +48,10 @@ from django.dispatch import Signal
 
 from django_txtasks import checks, signals
 from django_txtasks.backends import backend
-from django_txtasks.broker.topology import hint_queue
 from django_txtasks.conf import Config, DeadNotices
-from django_txtasks.declarations.options import OF_TASK, OF_USING
-from django_txtasks.rules.lanes import parse_rules
+from django_txtasks.features.lanes.rules import parse_rules
+from django_txtasks.hints.broker.topology import hint_queue
+from django_txtasks.options import OF_TASK, OF_USING
 
 pytestmark = pytest.mark.once
 
@@ -917,6 +917,26 @@ def test_what_is_called_public_exists_and_the_pages_import_nothing_else():
             r"^\s*from (django_txtasks[\w.]*) import", block.text, re.MULTILINE
         ):
             assert module in public, f"{block.place} imports {module}"
+
+
+def test_each_name_of_the_api_page_can_be_imported_from_its_module():
+    page = (ROOT / "docs/reference/api.md").read_text()
+    names = re.findall(
+        r"^\.\. auto(?!module)\w+:: (django_txtasks[\w.]*)\.(\w+)$", page, re.MULTILINE
+    )
+    assert len(names) > 60
+    for module, name in names:
+        assert hasattr(import_module(module), name), f"{module}.{name}"
+
+
+def test_what_the_page_on_upgrades_says_of_moved_modules_is_true():
+    page = (ROOT / "docs/how-to/upgrades.md").read_text()
+    rows = re.findall(
+        r"^\| (`django_txtasks\..+) \| (.*`django_txtasks\..+) \|$", page, re.MULTILINE
+    )
+    assert len(rows) > 10
+    for name in re.findall(r"`(django_txtasks\.[\w.]+)`", " ".join(now for _, now in rows)):
+        import_module(name)
 
 
 FEATURES_OF_README = re.findall(

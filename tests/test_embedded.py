@@ -16,7 +16,7 @@ from servers import free_port
 from django_txtasks import embedded
 from django_txtasks.exceptions import ConfigError
 from django_txtasks.models import Cleaner, Worker
-from django_txtasks.worker.process.orders import PARENT_PIPE, PIPE
+from django_txtasks.processes.orders import PARENT_PIPE, PIPE
 
 pytestmark = [pytest.mark.usefixtures("rows"), pytest.mark.once]
 

@@ -15,10 +15,10 @@ from probe import framework
 
 from django_txtasks import cancel_task, signals
 from django_txtasks.backends import compat, running
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import operators
+from django_txtasks.core.cleaning import Cleaner
 from django_txtasks.models import Task, Worker
+from django_txtasks.operations import operators
 
 pytestmark = [pytest.mark.usefixtures("rows", "quick"), pytest.mark.smoke]
 

@@ -11,12 +11,10 @@ from django.db import OperationalError, connection, connections, transaction
 from probe import tasks
 
 from django_txtasks.conf import get_config
-from django_txtasks.database import sessions
-from django_txtasks.database.execute import bound
-from django_txtasks.declarations import registry
-from django_txtasks.lifecycle import buckets, pausing, statements, workers
-from django_txtasks.lifecycle.engines import mariadb, portable, postgresql
-from django_txtasks.lifecycle.turn import (
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.rows import buckets, statements, workers
+from django_txtasks.core.rows.engines import portable
+from django_txtasks.core.rows.turn import (
     Admission,
     Bucket,
     Candidate,
@@ -26,9 +24,13 @@ from django_txtasks.lifecycle.turn import (
     TurnOrder,
     TurnRequest,
 )
+from django_txtasks.core.working.schedule import Plan
+from django_txtasks.core.working.turn_writer import TurnWriter
+from django_txtasks.database import sessions
+from django_txtasks.database.execute import bound
+from django_txtasks.fast import mariadb, postgresql
 from django_txtasks.models import Status, Task
-from django_txtasks.worker.schedule import Plan
-from django_txtasks.worker.turn_writer import TurnWriter
+from django_txtasks.operations import pausing
 
 pytestmark = pytest.mark.usefixtures("rows")
 on_postgres = pytest.mark.skipif(

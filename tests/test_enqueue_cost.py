@@ -12,8 +12,8 @@ from orders.models import Order
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task
+from django_txtasks.core.ground import payload
 from django_txtasks.exceptions import InvalidOption, UnknownQueue
-from django_txtasks.rules import payload
 
 pytestmark = [pytest.mark.usefixtures("rows"), pytest.mark.smoke]
 

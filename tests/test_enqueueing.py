@@ -18,8 +18,9 @@ from probe import tasks
 from probe.models import Run
 
 from django_txtasks import aenqueue_task, enqueue_many, enqueue_task, signals
-from django_txtasks.enqueueing import NotTransactionalWarning
-from django_txtasks.enqueueing.commit_hints import hooks_in
+from django_txtasks.core.enqueueing import NotTransactionalWarning
+from django_txtasks.core.enqueueing.commit_hints import hooks_in
+from django_txtasks.core.rows.enqueueing import NewTask, RowDefaults, insert, new_id
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidOption,
@@ -27,7 +28,6 @@ from django_txtasks.exceptions import (
     TxTasksError,
     UnknownQueue,
 )
-from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, insert, new_id
 from django_txtasks.models import Status, Task
 
 pytestmark = [pytest.mark.usefixtures("rows"), pytest.mark.smoke]

@@ -10,13 +10,13 @@ from probe import framework, tasks
 
 from django_txtasks import NoSubscribersWarning, apublish, checks, publish, subscribe, task
 from django_txtasks.conf import parse
-from django_txtasks.enqueueing import events
 from django_txtasks.exceptions import (
     ConfigError,
     InvalidArguments,
     InvalidDeclaration,
     UnknownEvent,
 )
+from django_txtasks.features.events import api as events
 from django_txtasks.models import Task
 from django_txtasks.testing import run_due_tasks
 

@@ -8,9 +8,9 @@ from django.core.management import call_command
 from django.db import connection
 from probe import tasks
 
-from django_txtasks.lanes import claiming as lanes
-from django_txtasks.lifecycle import pausing
+from django_txtasks.features.lanes import claiming as lanes
 from django_txtasks.models import PausedQueue, Schedule, Task
+from django_txtasks.operations import pausing
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 QUEUES = ["mail", "Mail", "mail ", "MAIL", "café", "cafe", "cafe\u0301", "ﬁle", "file", "ß", "ss"]

@@ -14,9 +14,10 @@ from probe import tasks
 
 from django_txtasks import CancelResult
 from django_txtasks.conf import get_config
-from django_txtasks.inspection.explain import FULL, explain
-from django_txtasks.lifecycle import cleaners, operators, pausing, workers
+from django_txtasks.core.rows import cleaners, workers
+from django_txtasks.insight.explain import FULL, explain
 from django_txtasks.models import DatabaseNow, Status, Task, Worker
+from django_txtasks.operations import operators, pausing
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 

@@ -14,18 +14,18 @@ from django.db import DatabaseError, OperationalError, connection, connections, 
 from probe import tasks
 
 from django_txtasks import signals
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.rows import workers
+from django_txtasks.core.working.hint_inbox import HintInbox
+from django_txtasks.core.working.worker import Worker as RealWorker
 from django_txtasks.database import sessions
 from django_txtasks.database.errors import ends_session, is_refusal
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.lifecycle import workers
 from django_txtasks.models import Status, Worker
-from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.process import probes
-from django_txtasks.worker.process.probes import Liveness
-from django_txtasks.worker.process.shutdown import Shutdown
-from django_txtasks.worker.worker import Worker as RealWorker
+from django_txtasks.processes import probes
+from django_txtasks.processes.probes import Liveness
+from django_txtasks.processes.shutdown import Shutdown
 
 pytestmark = [
     pytest.mark.usefixtures("rows", "quick"),

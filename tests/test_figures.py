@@ -16,24 +16,25 @@ from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
 from django_txtasks import enqueue_many, signals, stats
-from django_txtasks.cleaner.cleaner import Cleaner
-from django_txtasks.cleaner.figures import Figures
 from django_txtasks.conf import get_config
-from django_txtasks.counts import adding_up, appending, histogram
-from django_txtasks.counts.tally import MAX_COUNT, MAX_NAMES, OTHERS, Tally
+from django_txtasks.core.cleaning.cleaner import Cleaner
+from django_txtasks.core.rows import workers
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.rows.turn import Capacity
+from django_txtasks.core.working.registration import release_of
+from django_txtasks.core.working.running.limits import NEVER
+from django_txtasks.core.working.schedule import Plan
+from django_txtasks.core.working.turn_writer import TurnWriter
 from django_txtasks.exceptions import ConfigError, InvalidOption
-from django_txtasks.lifecycle import operators, workers
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.turn import Capacity
-from django_txtasks.load import backlog
+from django_txtasks.features.figures import adding_up, appending, histogram
+from django_txtasks.features.figures import writer as figures
+from django_txtasks.features.figures.cleaning import Figures
+from django_txtasks.features.figures.tally import MAX_COUNT, MAX_NAMES, OTHERS, Tally
+from django_txtasks.features.figures.writer import FigureWriter
+from django_txtasks.insight.load import backlog
 from django_txtasks.models import EndedWorker, RawStat, Stat, Status, Task, Worker
+from django_txtasks.operations import operators
 from django_txtasks.stats import reading
-from django_txtasks.worker.looks import figures
-from django_txtasks.worker.looks.figures import FigureWriter
-from django_txtasks.worker.registration import release_of
-from django_txtasks.worker.running.limits import NEVER
-from django_txtasks.worker.schedule import Plan
-from django_txtasks.worker.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
 HOUR = timedelta(hours=1)

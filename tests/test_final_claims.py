@@ -28,11 +28,10 @@ from test_two_signals import (
     through,
 )
 
-from django_txtasks import enqueue_task
-from django_txtasks.cleaner import Cleaner
-from django_txtasks.cleaner.failure_detector import FailureDetector
+from django_txtasks import enqueue_task, handles
 from django_txtasks.conf import get_config
-from django_txtasks.enqueueing import handles
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.cleaning.failure_detector import FailureDetector
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -8,8 +8,8 @@ from django.db import connection
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task
+from django_txtasks.core.ground import payload
 from django_txtasks.models import FinishedTask, Task
-from django_txtasks.rules import payload
 
 pytestmark = pytest.mark.usefixtures("rows")
 

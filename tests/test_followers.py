@@ -11,10 +11,10 @@ from django.core.management import call_command
 from django.db import connection
 from probe import tasks
 
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import specs
-from django_txtasks.lifecycle import workers
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.declaring import specs
+from django_txtasks.core.rows import workers
 from django_txtasks.models import FinishedTask, OnCrash, Status, Task
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -27,15 +27,22 @@ from django_txtasks import (
     publish,
     resume,
     subscribe,
-    tracing,
 )
 from django_txtasks.conf import get_config
 from django_txtasks.contrib.people import acts
 from django_txtasks.contrib.people.models import Question
-from django_txtasks.hand_over.external import ExternalTask
-from django_txtasks.lanes import changes as lanes
-from django_txtasks.lifecycle import cleaners, outcomes, pausing, workers
-from django_txtasks.lifecycle.attempts import Arrow, Ended
+from django_txtasks.core.ground.payload import clean_text
+from django_txtasks.core.rows import cleaners, outcomes, workers
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.working.registration import release_of
+from django_txtasks.features.hand_over.external import ExternalTask
+from django_txtasks.features.lanes import changes as lanes
+from django_txtasks.features.progress.notes import checked
+from django_txtasks.features.progress.rows import write_progress
+from django_txtasks.features.schedules import ticks
+from django_txtasks.features.stacks.requests import request_stack
+from django_txtasks.features.steps.answering import token_of
+from django_txtasks.features.traces import tracing
 from django_txtasks.models import (
     Cleaner,
     FinishedTask,
@@ -46,13 +53,7 @@ from django_txtasks.models import (
     Task,
     Worker,
 )
-from django_txtasks.progress import checked
-from django_txtasks.progress.rows import write_progress
-from django_txtasks.rules.payload import clean_text
-from django_txtasks.schedules import ticks
-from django_txtasks.stacks.requests import request_stack
-from django_txtasks.steps.answering import token_of
-from django_txtasks.worker.registration import release_of
+from django_txtasks.operations import pausing
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 TEXT = "x\x00\ud83d"
@@ -236,7 +237,7 @@ def test_text_that_explains_something_is_stored_as_escapes(call, request):
 
 
 def test_a_name_of_a_step_and_a_value_of_it_are_refused_by_name():
-    from django_txtasks.steps import context
+    from django_txtasks.features.steps import context
 
     with pytest.raises(StepRefused):
         context.check_name(TEXT)
@@ -273,7 +274,7 @@ def test_questions_of_people_keep_titles_and_notes_and_refuse_values(person):  #
 
 
 def test_the_text_of_an_event_for_another_system_is_refused_by_name(target, monkeypatch):
-    monkeypatch.setattr("django_txtasks.enqueueing.events._subscribers", {})
+    monkeypatch.setattr("django_txtasks.features.events.api._subscribers", {})
     subscribe("order.paid")(external("billing.paid", queue_name="events"))
     with transaction.atomic(), pytest.raises(TxTasksError):
         publish("order.paid", TEXT)

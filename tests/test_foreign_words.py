@@ -9,8 +9,7 @@ from probe import framework, tasks
 
 from django_txtasks import task
 from django_txtasks.backends.compat import InvalidTask
-from django_txtasks.declarations import foreign, registry
-from django_txtasks.enqueueing.handles import TaskHandle
+from django_txtasks.core.declaring import foreign, registry
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidDeclaration,
@@ -18,6 +17,7 @@ from django_txtasks.exceptions import (
     TxTasksError,
     UnknownOption,
 )
+from django_txtasks.handles import TaskHandle
 from django_txtasks.models import Task
 
 pytestmark = pytest.mark.once

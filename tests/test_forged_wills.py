@@ -12,11 +12,11 @@ import pytest
 from probe import tasks
 from test_two_signals import Clock, lost
 
-from django_txtasks.broker.will import LastWillConnection, LastWillConsumer
-from django_txtasks.cleaner.failure_detector import FailureDetector
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning.failure_detector import FailureDetector
+from django_txtasks.core.rows import cleaning
 from django_txtasks.database import sessions
-from django_txtasks.lifecycle import cleaning
+from django_txtasks.hints.broker.will import LastWillConnection, LastWillConsumer
 from django_txtasks.models import Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -92,7 +92,7 @@ def test_a_forged_will_an_ended_session_and_a_pause_end_no_living_worker(
 
 def test_a_flood_of_forged_wills_has_a_worker_write_new_ones_seldom(broker, monkeypatch):
     """Each will has a queue of its own, which stays for a minute."""
-    monkeypatch.setattr("django_txtasks.broker.will.RENEW_PAUSE_SECONDS", NEVER)
+    monkeypatch.setattr("django_txtasks.hints.broker.will.RENEW_PAUSE_SECONDS", NEVER)
     me = uuid.uuid4()
     will = LastWillConnection(get_config(), "default", lambda: None)
     will.start()

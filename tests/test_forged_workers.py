@@ -9,11 +9,11 @@ import pytest
 from django.db import connection, connections, transaction
 from test_two_signals import register
 
-from django_txtasks.cleaner import Cleaner
-from django_txtasks.cleaner.failure_detector import FailureDetector
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.cleaning.failure_detector import FailureDetector
+from django_txtasks.core.rows import workers
 from django_txtasks.database import sessions
-from django_txtasks.lifecycle import workers
 from django_txtasks.models import Worker
 
 pytestmark = pytest.mark.usefixtures("rows")

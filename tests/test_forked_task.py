@@ -8,8 +8,8 @@ import pytest
 from probe import sessions, tasks
 from test_sessions_of_slots import MINE, has_sessions
 
-from django_txtasks.worker.running import limits
-from django_txtasks.worker.running.forked_task import forking
+from django_txtasks.core.working.running import limits
+from django_txtasks.guards.forked_task import forking
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 ENDS = {"return": 0, "raise": 1, "exit": 7}
@@ -54,7 +54,7 @@ def test_a_child_of_a_commit_hook_ends_with_the_attempt(processes):
 def test_a_child_ends_although_a_thread_of_its_parent_was_writing_to_stderr(error):
     script = f"""
 import os, signal, sys, threading, time
-from django_txtasks.worker.running import forked_task
+from django_txtasks.guards import forked_task
 
 read_end, write_end = os.pipe()
 sys.stderr = open(write_end, "w")
@@ -75,7 +75,8 @@ def test_a_time_limit_does_not_strike_inside_a_fork():
     script = """
 import os, sys, threading, time
 from django_txtasks.exceptions import TimedOut
-from django_txtasks.worker.running import forked_task, limits
+from django_txtasks.guards import forked_task
+from django_txtasks.core.working.running import limits
 
 limits.FORK_SECONDS = 60.0
 is_in_hook, goes_on, has_ended = threading.Event(), threading.Event(), threading.Event()

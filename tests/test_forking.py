@@ -10,7 +10,7 @@ pytestmark = pytest.mark.once
 
 FORK = """
 import os, sys, time
-from django_txtasks.worker.process.forking import fork
+from django_txtasks.processes.forking import fork
 {before}
 process = fork()
 if process is None:

@@ -23,6 +23,7 @@ from django.utils.translation import deactivate, get_language, override
 from django_txtasks import overview as overview_room
 from django_txtasks.admin import bulk, confirming
 from django_txtasks.admin import shown as shown_values
+from django_txtasks.core.ground.wording import in_english, span
 from django_txtasks.models import (
     Batch,
     Cleaner,
@@ -41,7 +42,6 @@ from django_txtasks.models import (
     Worker,
 )
 from django_txtasks.overview import overview
-from django_txtasks.wording import in_english, span
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 APP = "/admin/txtasks/"

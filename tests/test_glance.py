@@ -22,7 +22,7 @@ from django_txtasks import overview as overview_room
 from django_txtasks.admin.glance import figures, processes
 from django_txtasks.admin.lists import FinishedTaskAdmin
 from django_txtasks.admin.overview import OverviewAdmin
-from django_txtasks.counts import histogram
+from django_txtasks.features.figures import histogram
 from django_txtasks.models import (
     FinishedTask,
     Lane,

@@ -17,13 +17,13 @@ from django.db import connection
 from probe import tasks
 
 from django_txtasks import enqueue_many
-from django_txtasks.cleaner.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning.cleaner import Cleaner
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.rows.turn import Capacity
+from django_txtasks.core.working.running.verdicts import failed
+from django_txtasks.core.working.schedule import Plan
 from django_txtasks.database import transactions
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.turn import Capacity
-from django_txtasks.worker.running.verdicts import failed
-from django_txtasks.worker.schedule import Plan
 
 pytestmark = pytest.mark.usefixtures("rows")
 GOLDEN = Path(__file__).parent / "golden"

@@ -22,10 +22,10 @@ from django_txtasks import (
 )
 from django_txtasks.database.execute import fetch_value
 from django_txtasks.exceptions import Away
-from django_txtasks.hand_over import choosing
-from django_txtasks.lifecycle import operators
+from django_txtasks.features.hand_over import choosing
+from django_txtasks.features.results.cancelling import CancelResult
 from django_txtasks.models import FinishedTask, PausedQueue, Task
-from django_txtasks.results.cancelling import CancelResult
+from django_txtasks.operations import operators
 
 pytestmark = pytest.mark.usefixtures("rows", "target")
 paid = external("billing.paid", queue_name="events")
@@ -190,14 +190,14 @@ def test_a_row_whose_id_has_ended_is_not_sent_again():
 
 
 def test_big_rows_go_in_several_passes(monkeypatch):
-    monkeypatch.setattr("django_txtasks.hand_over.choosing.MOST_BYTES", 3000)
+    monkeypatch.setattr("django_txtasks.features.hand_over.choosing.MOST_BYTES", 3000)
     enqueue_many([(paid, ("x" * 1000,)) for _ in range(5)] + [(paid, ("x" * 9000,))])
     handing.hand_over()
     assert [len(rows) for rows in relay.got] == [2, 2, 1, 1]
 
 
 def test_an_event_has_an_external_task_as_subscriber(monkeypatch):
-    monkeypatch.setattr("django_txtasks.enqueueing.events._subscribers", {})
+    monkeypatch.setattr("django_txtasks.features.events.api._subscribers", {})
     subscribe("order.paid")(paid)
     publish("order.paid", 7)
     handing.hand_over()
@@ -249,7 +249,7 @@ def test_on_sqlite_a_row_that_is_cancelled_meanwhile_shows_cancelled():
 def test_two_drains_share_the_rows(monkeypatch):
     if connection.vendor == "sqlite":
         pytest.skip("on SQLite there is one drain")
-    monkeypatch.setattr("django_txtasks.hand_over.drain.MOST_ROWS", 10)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.MOST_ROWS", 10)
     enqueue_many([(paid, (number,)) for number in range(30)])
     relay.may_go_on.clear()
     with handing.handing_over(), handing.handing_over():
@@ -261,7 +261,7 @@ def test_two_drains_share_the_rows(monkeypatch):
 
 
 def test_an_ordered_queue_stops_at_the_first_row_that_does_not_go(txtasks, monkeypatch):
-    monkeypatch.setattr("django_txtasks.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
     txtasks(hand_over={"events": {"to": "probe.relay.send", "ordered": True}})
     relay.answers["billing.lost"] = "closed"
     first, bad, last = [enqueue_task(one, 1) for one in (paid, lost, paid)]
@@ -277,7 +277,7 @@ def test_an_ordered_queue_stops_at_the_first_row_that_does_not_go(txtasks, monke
 
 
 def test_in_an_ordered_queue_nothing_is_sent_after_a_row_that_breaks_the_call(txtasks, monkeypatch):
-    monkeypatch.setattr("django_txtasks.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
     txtasks(hand_over={"events": {"to": "probe.relay.send", "ordered": True}})
     relay.answers["billing.lost"] = KeyError("odd")
     _, bad, last = [enqueue_task(one, 1) for one in (paid, lost, paid)]
@@ -293,7 +293,7 @@ def test_in_an_ordered_queue_nothing_is_sent_after_a_row_that_breaks_the_call(tx
 def test_one_drain_of_an_ordered_queue_is_active_and_the_other_waits(txtasks, monkeypatch):
     if connection.vendor == "sqlite":
         pytest.skip("on SQLite there is one drain")
-    monkeypatch.setattr("django_txtasks.hand_over.drain.MOST_ROWS", 10)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.MOST_ROWS", 10)
     txtasks(hand_over={"events": {"to": "probe.relay.send", "ordered": True}})
     enqueue_many([(paid, (number,)) for number in range(50)])
     relay.may_go_on.clear()
@@ -307,8 +307,8 @@ def test_one_drain_of_an_ordered_queue_is_active_and_the_other_waits(txtasks, mo
 
 
 def test_a_call_that_does_not_return_keeps_the_drain_from_calling_again(monkeypatch):
-    monkeypatch.setattr("django_txtasks.hand_over.targets.calling.CALL_SECONDS", 0.1)
-    monkeypatch.setattr("django_txtasks.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("django_txtasks.features.hand_over.targets.calling.CALL_SECONDS", 0.1)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
     relay.may_go_on.clear()
     enqueue_task(paid, 1)
     with handing.handing_over() as drain:
@@ -369,7 +369,7 @@ def test_a_slow_search_from_the_head_is_not_repeated_for_each_row(monkeypatch, t
 def test_a_pass_begins_behind_the_last_one(monkeypatch, txtasks, begins):
     """Otherwise each pass would walk past the rows that were handed over, which an old snapshot keeps."""
     txtasks(poll_interval=60)
-    monkeypatch.setattr("django_txtasks.hand_over.drain.MOST_ROWS", 10)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.MOST_ROWS", 10)
     enqueue_many([(paid, (number,)) for number in range(25)])
     handing.hand_over()
     assert relay.got and begins[:3] == [False, True, True]

@@ -12,7 +12,7 @@ from django.db import transaction
 from proxy import Alarm, SilentProxy, before
 
 from django_txtasks import enqueue_many, enqueue_task, external
-from django_txtasks.hand_over.targets import exchanges
+from django_txtasks.features.hand_over.targets import exchanges
 from django_txtasks.models import FinishedTask, Task
 
 pytestmark = pytest.mark.usefixtures("rows", "exchange")
@@ -34,8 +34,8 @@ def channel_to(url):
 def exchange(broker, txtasks, monkeypatch):
     """An exchange, the target of queue "events", whose messages of task "good" arrive in a queue of this name."""
     name = f"test-{uuid.uuid4().hex[:8]}"
-    monkeypatch.setattr("django_txtasks.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
-    monkeypatch.setattr("django_txtasks.hand_over.drain.REST_SECONDS", 0.01)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.FIRST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.REST_SECONDS", 0.01)
     with channel_to(broker) as channel:
         channel.exchange_declare(name, "topic", durable=True)
         channel.queue_declare(name)
@@ -207,7 +207,7 @@ def test_an_alarm_of_the_broker_gets_each_row_once_more_at_most(
     broker, exchange, txtasks, monkeypatch
 ):
     """It keeps what it was sent, and takes it after the alarm: also that of connections that are gone."""
-    monkeypatch.setattr("django_txtasks.hand_over.drain.LONGEST_DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.LONGEST_DELAY_SECONDS", 0.01)
     with before(broker, Alarm) as (proxy, url):
         txtasks(broker_url=url)
         with handing.handing_over() as drain:

@@ -10,7 +10,7 @@ from probe import relay
 from test_hand_over_crash import Relay, ends
 
 from django_txtasks import enqueue_many, enqueue_task, external
-from django_txtasks.hand_over.targets import calling
+from django_txtasks.features.hand_over.targets import calling
 from django_txtasks.models import Task
 
 pytestmark = pytest.mark.usefixtures("rows", "quick_target")
@@ -111,7 +111,7 @@ def test_a_target_that_hangs_while_it_connects_is_made_anew(over, txtasks, monke
         def txtasks_target(self, queue, *, ordered):
             return Hangs(queue)
 
-    from django_txtasks.hand_over.targets.functions import FunctionTarget
+    from django_txtasks.features.hand_over.targets.functions import FunctionTarget
 
     made, closed, relay_target = [], [], FunctionTarget(relay.send)
     monkeypatch.setattr(relay, "app", App(), raising=False)

@@ -14,10 +14,10 @@ from probe import relay
 from django_txtasks import Refused, enqueue_many, enqueue_task, external, signals
 from django_txtasks.conf import get_config
 from django_txtasks.exceptions import Away, ConfigError
-from django_txtasks.hand_over import passes
-from django_txtasks.hand_over.process import DrainProcess
-from django_txtasks.lifecycle import operators
+from django_txtasks.features.hand_over import passes
+from django_txtasks.features.hand_over.process import DrainProcess
 from django_txtasks.models import Task, Worker
+from django_txtasks.operations import operators
 
 pytestmark = pytest.mark.usefixtures("rows", "quick_target")
 good = external("good", queue_name="events")
@@ -229,7 +229,7 @@ def test_no_row_is_dead_while_the_target_takes_none():
 
 
 def test_a_row_that_takes_too_long_keeps_no_other_row_back(monkeypatch):
-    monkeypatch.setattr("django_txtasks.hand_over.targets.calling.CALL_SECONDS", 0.2)
+    monkeypatch.setattr("django_txtasks.features.hand_over.targets.calling.CALL_SECONDS", 0.2)
     over = threading.Event()
 
     def send(rows):
@@ -241,7 +241,7 @@ def test_a_row_that_takes_too_long_keeps_no_other_row_back(monkeypatch):
 
 
 def test_behind_a_call_that_does_not_return_no_rows_are_sent_that_nobody_holds(monkeypatch):
-    monkeypatch.setattr("django_txtasks.hand_over.targets.calling.CALL_SECONDS", 0.2)
+    monkeypatch.setattr("django_txtasks.features.hand_over.targets.calling.CALL_SECONDS", 0.2)
     over, sent = threading.Event(), []
 
     def send(rows):
@@ -332,7 +332,7 @@ def test_a_row_whose_end_the_database_refuses_is_dead_and_the_others_go():
 
 
 def test_a_row_whose_end_the_database_refuses_alone_lets_the_next_ones_go_at_last(monkeypatch):
-    monkeypatch.setattr("django_txtasks.hand_over.drain.DATABASE_SECONDS", 0.1)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.DATABASE_SECONDS", 0.1)
     monkeypatch.setattr(passes, "MOST_REFUSALS", 3)
     first = enqueue_task(bad, 1)
     with keeping_bad_rows(), handing.handing_over() as drain:

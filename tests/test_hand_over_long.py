@@ -16,8 +16,8 @@ from probe import relay
 
 from django_txtasks import Refused, enqueue_many, enqueue_task, external
 from django_txtasks.exceptions import Away
-from django_txtasks.hand_over import passes
-from django_txtasks.hand_over.target import Answers
+from django_txtasks.features.hand_over import passes
+from django_txtasks.features.hand_over.target import Answers
 from django_txtasks.models import FinishedTask, PausedQueue, Task
 
 pytestmark = pytest.mark.usefixtures("rows", "quick_target")
@@ -184,7 +184,7 @@ def formats():
 def test_formats_of_the_role_change_no_message(formats, txtasks, monkeypatch, is_ordered):
     if is_ordered:
         txtasks(hand_over=ORDERED)
-    monkeypatch.setattr("django_txtasks.hand_over.drain.MOST_ROWS", 2)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.MOST_ROWS", 2)
     handles = enqueue_many([(paid, (number, 1 / 3)) for number in range(7)])
     handing.hand_over()
     bodies = [json.loads(row.body) for rows in relay.got for row in rows]
@@ -285,7 +285,9 @@ def sweeping(drain):
 
 
 def sweep_all(drain, monkeypatch):
-    monkeypatch.setattr("django_txtasks.hand_over.choosing.SLOW_SEARCH_SECONDS", -1)  # for ever
+    monkeypatch.setattr(
+        "django_txtasks.features.hand_over.choosing.SLOW_SEARCH_SECONDS", -1
+    )  # for ever
     sweeping(drain)
     for _ in range(1000):
         drain._turn()
@@ -309,7 +311,7 @@ def test_a_sweep_finds_all_rows_in_their_order(txtasks, monkeypatch, is_ordered)
     if is_ordered:
         txtasks(hand_over=ORDERED)
     expected = several_priorities()
-    monkeypatch.setattr("django_txtasks.hand_over.drain.MOST_ROWS", 25)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.MOST_ROWS", 25)
     sweep_all(handing.new_drain(), monkeypatch)
     assert numbers() == expected
 
@@ -317,7 +319,7 @@ def test_a_sweep_finds_all_rows_in_their_order(txtasks, monkeypatch, is_ordered)
 def test_a_sweep_keeps_the_bytes_of_a_pass(monkeypatch):
     if connection.vendor == "sqlite":
         pytest.skip("on SQLite no search is ended")
-    monkeypatch.setattr("django_txtasks.hand_over.choosing.MOST_BYTES", 3000)
+    monkeypatch.setattr("django_txtasks.features.hand_over.choosing.MOST_BYTES", 3000)
     enqueue_many([(paid, ("x" * 1000,)) for _ in range(5)] + [(paid, ("x" * 9000,))])
     sweep_all(handing.new_drain(), monkeypatch)
     assert [len(rows) for rows in relay.got] == [2, 2, 1, 1]
@@ -326,7 +328,7 @@ def test_a_sweep_keeps_the_bytes_of_a_pass(monkeypatch):
 def test_after_a_failed_pass_a_sweep_finds_its_rows_again(monkeypatch):
     if connection.vendor == "sqlite":
         pytest.skip("on SQLite no search is ended")
-    monkeypatch.setattr("django_txtasks.hand_over.drain.MOST_ROWS", 10)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.MOST_ROWS", 10)
     enqueue_many([(paid, (number,)) for number in range(30)])
     Task.objects.update(run_after="2020-01-01 00:00Z")
     drain = sweeping(handing.new_drain())
@@ -342,7 +344,7 @@ def test_after_a_failed_pass_a_sweep_finds_its_rows_again(monkeypatch):
 def test_new_rows_do_not_wait_for_the_end_of_a_sweep(monkeypatch):
     if connection.vendor == "sqlite":
         pytest.skip("on SQLite no search is ended")
-    monkeypatch.setattr("django_txtasks.worker.sweep.TURN_SECONDS", 0.0)
+    monkeypatch.setattr("django_txtasks.fast.sweep.TURN_SECONDS", 0.0)
     old = enqueue_many([(paid, (number,)) for number in range(5)])
     Task.objects.filter(pk__in=[one.id for one in old]).update(run_after="2020-01-01 00:00Z")
     drain = sweeping(handing.new_drain())
@@ -359,8 +361,8 @@ def test_new_rows_do_not_wait_for_the_end_of_a_sweep(monkeypatch):
 def test_two_drains_that_sweep_share_the_rows(monkeypatch):
     if connection.vendor == "sqlite":
         pytest.skip("on SQLite there is one drain")
-    monkeypatch.setattr("django_txtasks.hand_over.choosing.SLOW_SEARCH_SECONDS", -1)
-    monkeypatch.setattr("django_txtasks.hand_over.drain.MOST_ROWS", 10)
+    monkeypatch.setattr("django_txtasks.features.hand_over.choosing.SLOW_SEARCH_SECONDS", -1)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.MOST_ROWS", 10)
     enqueue_many([(paid, (number,)) for number in range(30)])
     Task.objects.update(run_after="2020-01-01 00:00Z")  # new rows go beside a sweep
     relay.may_go_on.clear()
@@ -375,8 +377,8 @@ def test_one_drain_of_an_ordered_queue_is_active_while_both_sweep(txtasks, monke
     if connection.vendor == "sqlite":
         pytest.skip("on SQLite there is one drain")
     txtasks(hand_over=ORDERED)
-    monkeypatch.setattr("django_txtasks.hand_over.choosing.SLOW_SEARCH_SECONDS", -1)
-    monkeypatch.setattr("django_txtasks.hand_over.drain.MOST_ROWS", 10)
+    monkeypatch.setattr("django_txtasks.features.hand_over.choosing.SLOW_SEARCH_SECONDS", -1)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.MOST_ROWS", 10)
     enqueue_many([(paid, (number,)) for number in range(50)])
     relay.may_go_on.clear()
     with sweeping_over(), sweeping_over():

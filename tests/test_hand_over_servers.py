@@ -17,11 +17,11 @@ from probe import relay
 from servers import PgBouncer, RabbitMQ
 
 from django_txtasks import enqueue_many, enqueue_task, external
-from django_txtasks.broker import publisher
-from django_txtasks.broker.dead_letters import DeadLetters
-from django_txtasks.broker.incoming import MessageConsumer
 from django_txtasks.conf import get_config
-from django_txtasks.intake.loop import Intake
+from django_txtasks.features.intake.loop import Intake
+from django_txtasks.hints.broker import publisher
+from django_txtasks.hints.broker.dead_letters import DeadLetters
+from django_txtasks.hints.broker.incoming import MessageConsumer
 from django_txtasks.models import FinishedTask, Task
 
 pytestmark = pytest.mark.usefixtures("rows", "quick_target")
@@ -37,7 +37,7 @@ def counted():
 def test_behind_a_pooler_that_is_killed_no_row_is_lost(txtasks, monkeypatch, is_ordered):
     if connection.vendor != "postgresql":
         pytest.skip("PgBouncer is for PostgreSQL")
-    monkeypatch.setattr("django_txtasks.hand_over.drain.MOST_ROWS", 20)
+    monkeypatch.setattr("django_txtasks.features.hand_over.drain.MOST_ROWS", 20)
     txtasks(hand_over={"events": {"to": "probe.relay.send", "ordered": is_ordered}})
     port = int(connection.settings_dict["PORT"])
     enqueue_many([(paid, (number,)) for number in range(300)])

@@ -11,13 +11,14 @@ from probe import relay, tasks
 
 from django_txtasks import enqueue_many, enqueue_task, external, task
 from django_txtasks.conf import get_config, parse
-from django_txtasks.enqueueing.batches import batch
+from django_txtasks.core.rows import workers
 from django_txtasks.exceptions import Away, ConfigError, InvalidOption, UnknownQueue
-from django_txtasks.hand_over.process import DrainProcess
-from django_txtasks.hand_over.rows import MESSAGE
-from django_txtasks.hand_over.targets import make
-from django_txtasks.inspection import audit, explain, status
-from django_txtasks.lifecycle import names, workers
+from django_txtasks.features.batches.api import batch
+from django_txtasks.features.hand_over.process import DrainProcess
+from django_txtasks.features.hand_over.rows import MESSAGE
+from django_txtasks.features.hand_over.targets import make
+from django_txtasks.features.reports import names
+from django_txtasks.insight import audit, explain, status
 from django_txtasks.models import Task, Worker
 from django_txtasks.overview import overview
 
@@ -135,7 +136,7 @@ def test_a_message_that_is_made_already_travels_in_the_headers():
 def test_a_message_keeps_its_place_beside_the_headers_of_a_tracer(monkeypatch):
     from contextlib import nullcontext
 
-    from django_txtasks import tracing
+    from django_txtasks.features.traces import tracing
 
     class Tracer:
         name = "mine"

@@ -11,10 +11,10 @@ from test_deaths import ann, page, printed  # noqa: F401 (a fixture)
 from test_sessions_of_slots import on_postgres
 
 from django_txtasks import enqueue_many, signals
+from django_txtasks.features.async_loop.held_threads import WaitNotes, Waits
+from django_txtasks.features.progress.notes import HELD_FROM, ProgressNotes, checked
 from django_txtasks.metrics import exposition, kept
 from django_txtasks.models import FinishedTask, Outcome
-from django_txtasks.progress import HELD_FROM, ProgressNotes, checked
-from django_txtasks.worker.loop.held_threads import WaitNotes, Waits
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("rows", "quick")]
 HOLDS, WAITS = "probe.on_loop.hold_thread", "probe.on_loop.ask_with_semaphore"

@@ -9,8 +9,8 @@ from django.core.management import call_command
 from django.db import connection
 from test_cleaner_load import ago, write
 
-from django_txtasks.inspection import history_cost as room
-from django_txtasks.inspection.history_cost import history_cost
+from django_txtasks.insight import history_cost as room
+from django_txtasks.insight.history_cost import history_cost
 
 pytestmark = pytest.mark.usefixtures("rows")
 

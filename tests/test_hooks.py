@@ -14,13 +14,14 @@ from probe import tasks
 from probe.models import Run
 
 from django_txtasks.checks import check_settings
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config, parse
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.rows import outcomes, workers
+from django_txtasks.core.rows.attempts import Arrow, Ended
 from django_txtasks.exceptions import ClaimLost, ConfigError, InvalidDeclaration, InvalidOption
 from django_txtasks.functions import task
-from django_txtasks.lifecycle import operators, outcomes, workers
-from django_txtasks.lifecycle.attempts import Arrow, Ended
 from django_txtasks.models import FinishedTask, Status, Task
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows")

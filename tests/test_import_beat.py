@@ -14,10 +14,10 @@ from django.conf import settings
 from django.db import connection
 from test_schedules import tick
 
+from django_txtasks.features.schedules import changes
+from django_txtasks.features.schedules.rules import parse_schedule_rule, ticks_after
+from django_txtasks.features.schedules.status import status_of_schedules
 from django_txtasks.models import Schedule, Task
-from django_txtasks.rules.schedules import parse_schedule_rule, ticks_after
-from django_txtasks.schedules import changes
-from django_txtasks.schedules.status import status_of_schedules
 
 pytestmark = [pytest.mark.usefixtures("beat"), pytest.mark.smoke]
 UTC = timezone.utc

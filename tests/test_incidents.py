@@ -17,8 +17,8 @@ from django.test import Client
 from django.utils import timezone
 from django.utils.html import strip_tags
 
-from django_txtasks.lifecycle import pausing
 from django_txtasks.models import Cleaner, Schedule, Status, Task, Worker
+from django_txtasks.operations import pausing
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 

@@ -19,15 +19,15 @@ from proxy import Alarm, before
 from servers import free_port
 
 from django_txtasks import signals, task
-from django_txtasks.broker.dead_letters import CAME_FROM, REASON, DeadLetters
-from django_txtasks.broker.incoming import MessageConsumer
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.ground.wakeup import WakeUp
 from django_txtasks.exceptions import InvalidDeclaration
-from django_txtasks.intake import loop, reading, writing
+from django_txtasks.features.intake import loop, reading, writing
+from django_txtasks.hints.broker.dead_letters import CAME_FROM, REASON, DeadLetters
+from django_txtasks.hints.broker.incoming import MessageConsumer
 from django_txtasks.models import Once, Task
-from django_txtasks.wakeup import WakeUp
-from django_txtasks.worker.process.probes import Liveness
+from django_txtasks.processes.probes import Liveness
 
 pytestmark = pytest.mark.usefixtures("rows")
 

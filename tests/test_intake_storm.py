@@ -22,7 +22,7 @@ import pytest
 import services
 from probe.models import Run
 
-from django_txtasks.broker.dead_letters import REASON
+from django_txtasks.hints.broker.dead_letters import REASON
 from django_txtasks.models import Once
 
 pytestmark = pytest.mark.usefixtures("rows")

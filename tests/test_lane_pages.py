@@ -13,13 +13,13 @@ from probe import tasks
 
 from django_txtasks import signals
 from django_txtasks.conf import get_config
+from django_txtasks.core.rows import cleaners, workers
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.inspection.audit import audit
-from django_txtasks.inspection.explain import explain
-from django_txtasks.lanes import changes as lane_changes
-from django_txtasks.lanes import claiming as lanes
-from django_txtasks.lanes.status import rate_text, status_of_lanes
-from django_txtasks.lifecycle import cleaners, workers
+from django_txtasks.features.lanes import changes as lane_changes
+from django_txtasks.features.lanes import claiming as lanes
+from django_txtasks.features.lanes.status import rate_text, status_of_lanes
+from django_txtasks.insight.audit import audit
+from django_txtasks.insight.explain import explain
 from django_txtasks.models import Lane, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

@@ -14,19 +14,21 @@ from probe import tasks
 from probe.models import Run
 
 from django_txtasks import cancel_tasks, enqueue_many, task
-from django_txtasks.cleaner.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning.cleaner import Cleaner
+from django_txtasks.core.rows import outcomes, workers
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.rows.turn import Capacity, TurnResult
+from django_txtasks.core.working.schedule import TurnSchedule
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import ConfigError, InvalidDeclaration, InvalidOption, UnknownLane
-from django_txtasks.lanes import claiming as lanes
-from django_txtasks.lifecycle import lane_buckets, operators, outcomes, workers
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.turn import Capacity, TurnResult
+from django_txtasks.features.lanes import buckets as lane_buckets
+from django_txtasks.features.lanes import claiming as lanes
+from django_txtasks.features.lanes.book import LaneBook
+from django_txtasks.features.lanes.rules import NO_LANES, LaneRule, parse_rules
 from django_txtasks.models import DatabaseNow, FinishedTask, Lane, Outcome, Status, Task
-from django_txtasks.rules.lanes import NO_LANES, LaneRule, parse_rules
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
-from django_txtasks.worker.lane_book import LaneBook
-from django_txtasks.worker.schedule import TurnSchedule
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -762,7 +764,7 @@ def test_rows_of_lanes_that_nobody_uses_are_deleted():
 
 def test_a_lanes_row_stays_until_its_bucket_is_full_again(txtasks, monkeypatch):
     """Or the lane would start a whole burst again: 1,000 starts a month are full after 30 days."""
-    monkeypatch.setattr("django_txtasks.lanes.claiming.LANES_PER_LOOK", 2)
+    monkeypatch.setattr("django_txtasks.features.lanes.claiming.LANES_PER_LOOK", 2)
     rule = {"rate": "33/d", "burst": 1000}
     txtasks(
         lanes={"api": rule, "empty": rule, "quick": {"rate": "10/s"}, "unlimited": {"at_most": 3}}

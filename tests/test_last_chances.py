@@ -16,11 +16,11 @@ from probe.models import Run
 from reads import explained, work_counted
 
 from django_txtasks import enqueue_many
+from django_txtasks.core.working import last_chances as chances
+from django_txtasks.core.working import last_chances as of_worker
 from django_txtasks.models import FinishedTask, PausedQueue, Task
-from django_txtasks.worker import last_chances as chances
-from django_txtasks.worker import last_chances as of_worker
-from django_txtasks.worker.process.child import Assignment, Child, Role
-from django_txtasks.worker.process.last_chances import MOST, NEWS, LastChanceProcesses
+from django_txtasks.processes.child import Assignment, Child, Role
+from django_txtasks.processes.last_chances import MOST, NEWS, LastChanceProcesses
 
 pytestmark = pytest.mark.usefixtures("rows")
 

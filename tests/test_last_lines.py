@@ -16,10 +16,10 @@ from probe import tasks
 
 from django_txtasks.backends.running import task_error
 from django_txtasks.conf import parse
+from django_txtasks.core.ground.payload import last_lines_within
 from django_txtasks.exceptions import ConfigError
+from django_txtasks.features.log_lines import handler as last_lines
 from django_txtasks.models import Status
-from django_txtasks.rules.payload import last_lines_within
-from django_txtasks.signals import last_lines
 from django_txtasks.signals.logs import current
 
 once = pytest.mark.once
@@ -157,8 +157,8 @@ def test_django_s_task_error_has_no_lines(site):
 def test_an_attempt_that_is_given_up_keeps_its_lines(site):
     """Its worker writes the error: no exception ends the attempt."""
     from django_txtasks.conf import get_config
-    from django_txtasks.lifecycle.attempts import Attempt
-    from django_txtasks.worker.running.verdicts import failed
+    from django_txtasks.core.rows.attempts import Attempt
+    from django_txtasks.core.working.running.verdicts import failed
 
     attempt = Attempt(uuid.uuid4(), 1, uuid.uuid4(), "probe.tasks.hang", max_attempts=1)
     with last_lines.kept(5) as lines, running(attempt, lines):
@@ -244,7 +244,7 @@ def test_the_handler_waits_for_no_lock():
 
 FORKS = """
 import contextvars, logging, os, threading, uuid
-from django_txtasks.signals import last_lines
+from django_txtasks.features.log_lines import handler as last_lines
 from django_txtasks.signals.logs import current
 
 def log_on():

@@ -11,10 +11,10 @@ from test_async_processes import start, workers
 from test_async_tasks import on_a_loop, told
 
 from django_txtasks import enqueue_many, signals
+from django_txtasks.features.async_loop import left_calls
+from django_txtasks.features.async_loop.default_executor import DefaultExecutor
 from django_txtasks.models import EndedWorker, FinishedTask, Status
 from django_txtasks.signals.logs import current
-from django_txtasks.worker.loop import left_calls
-from django_txtasks.worker.loop.default_executor import DefaultExecutor
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 HOWS = ("to_thread", "insensitive", "executor")

@@ -22,8 +22,8 @@ def test_a_thread_that_a_task_has_left_keeps_no_worker_that_is_told_to_stop(proc
 
 HANGS = """
 import os, time
-from django_txtasks.worker.process import orders
-from django_txtasks.worker.process.shutdown import Shutdown
+from django_txtasks.processes import orders
+from django_txtasks.processes.shutdown import Shutdown
 
 orders.LOOP_END_SECONDS = 0.1
 pipe, ours = os.pipe()

@@ -7,10 +7,10 @@ import pytest
 from django.db import connection, transaction
 from probe import on_loop, tasks
 
+from django_txtasks.core.rows import cleaning, workers
+from django_txtasks.core.working.recording.reconciliation import holder_of
 from django_txtasks.exceptions import WorkerStopped
-from django_txtasks.lifecycle import cleaning, workers
 from django_txtasks.models import Status, Task
-from django_txtasks.worker.recording.reconciliation import holder_of
 
 pytestmark = pytest.mark.usefixtures("rows")
 

@@ -10,15 +10,16 @@ from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task
-from django_txtasks.cleaner import Cleaner, rescue
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning import Cleaner, rescue
+from django_txtasks.core.rows import cleaning, history, outcomes, statements, workers
+from django_txtasks.core.rows.attempts import Arrow, Attempt, Ended, capped
+from django_txtasks.core.rows.buckets import pending_priorities
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import cleaning, history, operators, outcomes, statements, workers
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, capped
-from django_txtasks.lifecycle.buckets import pending_priorities
 from django_txtasks.models import Outcome, Status, Task, TaskColumns, Worker
+from django_txtasks.operations import operators
 
 pytestmark = pytest.mark.usefixtures("rows")
 

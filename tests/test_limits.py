@@ -15,15 +15,16 @@ from probe import tasks
 from probe.models import Run
 
 from django_txtasks import enqueue_many, signals
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.rows import workers
+from django_txtasks.core.working.running.limits import TimeLimit
 from django_txtasks.exceptions import ClaimLost, InvalidDeclaration, InvalidOption, TimedOut
 from django_txtasks.functions import task
-from django_txtasks.lifecycle import operators, workers
 from django_txtasks.models import FinishedTask, Outcome, Status, Worker
-from django_txtasks.worker.process import recycling
-from django_txtasks.worker.process.recycling import RecyclePolicy, resident_megabytes
-from django_txtasks.worker.running.limits import TimeLimit
+from django_txtasks.operations import operators
+from django_txtasks.processes import recycling
+from django_txtasks.processes.recycling import RecyclePolicy, resident_megabytes
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -76,7 +77,7 @@ def test_the_exception_comes_once():
 TRACED = """
 import sys, threading, time
 from django_txtasks.exceptions import TimedOut
-from django_txtasks.worker.running.limits import TimeLimit
+from django_txtasks.core.working.running.limits import TimeLimit
 
 def traced():
     pass
@@ -303,10 +304,10 @@ def test_a_task_can_ask_whether_it_still_holds_its_row(quick):
 
 
 def test_an_attempt_has_an_id_of_its_own():
-    from django_txtasks.cancel_requests import NOBODY
-    from django_txtasks.lifecycle.attempts import Attempt
-    from django_txtasks.lifecycle.running import AttemptRun
-    from django_txtasks.worker.running.runner import _context
+    from django_txtasks.core.ground.cancel_requests import NOBODY
+    from django_txtasks.core.rows.attempts import Attempt
+    from django_txtasks.core.rows.running import AttemptRun
+    from django_txtasks.core.working.running.runner import _context
 
     task_id, worker = helpers.uuid.uuid4(), helpers.uuid.uuid4()
     first, second = (

@@ -15,10 +15,10 @@ from probe.models import Country, LargeParcel, Parcel, Place, UrgentParcel
 from test_enqueue_cost import in_transaction, statements_of
 
 from django_txtasks import enqueue_many, external, status_of, tasks_of
-from django_txtasks.cleaner.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning.cleaner import Cleaner
 from django_txtasks.exceptions import InvalidOption
-from django_txtasks.links.subjects import MOST_CHARACTERS
+from django_txtasks.features.links.subjects import MOST_CHARACTERS
 from django_txtasks.models import FinishedTask, Link, Task
 from django_txtasks.testing import run_due_tasks
 

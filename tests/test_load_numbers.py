@@ -13,11 +13,12 @@ from django.db.models import Value
 from probe import tasks
 from reads import work_counted
 
-from django_txtasks import load
-from django_txtasks.lifecycle import pausing, workers
-from django_txtasks.lifecycle.turn import ALONE_MARK, LOOP_MARK, TAKES_LAST
-from django_txtasks.lifecycle.workers import DRAIN_MARK
+from django_txtasks.core.rows import workers
+from django_txtasks.core.rows.turn import ALONE_MARK, LOOP_MARK, TAKES_LAST
+from django_txtasks.core.rows.workers import DRAIN_MARK
+from django_txtasks.insight import load
 from django_txtasks.models import DatabaseNow, FinishedTask, Task, Worker
+from django_txtasks.operations import pausing
 
 pytestmark = pytest.mark.usefixtures("rows")
 GIVE, OTHER = "probe.tasks.give", "probe.tasks.fail"
@@ -242,7 +243,7 @@ def test_rows_that_people_have_written_harm_nothing():
 def test_a_look_is_a_line_of_json():
     due(1)
     worker(GIVE)
-    from django_txtasks.load.records import parse
+    from django_txtasks.insight.load.records import parse
 
     look = load.look("default")
     parsed = parse(look.as_json())

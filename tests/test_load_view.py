@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.db import connection, connections, transaction
 from reads import rows_read
 
-from django_txtasks import load
+from django_txtasks.insight import load
 
 pytestmark = pytest.mark.skipif(
     connection.vendor != "postgresql", reason="only PostgreSQL has the view"

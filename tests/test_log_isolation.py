@@ -121,8 +121,8 @@ def test_a_stuck_log_handler_stops_neither_beat_nor_tasks(rows, quick, txtasks, 
 
 def test_a_stuck_log_handler_stops_no_cleaner(rows, held, processes):
     """It is told of the lost worker by one thread while others are looked after."""
-    from django_txtasks.cleaner import Cleaner
     from django_txtasks.conf import get_config
+    from django_txtasks.core.cleaning import Cleaner
 
     tasks.note.enqueue()
     for _ in range(2):

@@ -16,11 +16,11 @@ from test_waits import token_for
 
 from django_txtasks import batch, periodic, publish, resume, resume_url
 from django_txtasks.database.errors import message_of, text_of
-from django_txtasks.lanes import changes as lane_changes
-from django_txtasks.lifecycle import operators
+from django_txtasks.features.lanes import changes as lane_changes
+from django_txtasks.features.schedules import changes as schedule_changes
+from django_txtasks.features.schedules import periodic as scheduling
 from django_txtasks.models import Schedule, Status, Task
-from django_txtasks.schedules import changes as schedule_changes
-from django_txtasks.schedules import periodic as scheduling
+from django_txtasks.operations import operators
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 

@@ -24,16 +24,16 @@ from pika.exceptions import (
 from probe import framework, tasks
 
 from django_txtasks import signals
-from django_txtasks.broker import failures, quiet
-from django_txtasks.broker.consumer import HintConsumer
-from django_txtasks.broker.link import Link
 from django_txtasks.conf import Config, get_config, parse
+from django_txtasks.core.working.hint_inbox import HintInbox
+from django_txtasks.core.working.worker import Exit, Worker
 from django_txtasks.exceptions import ConfigError
+from django_txtasks.hints.broker import failures, quiet
+from django_txtasks.hints.broker.consumer import HintConsumer
+from django_txtasks.hints.broker.link import Link
 from django_txtasks.management.commands import runcleaner
+from django_txtasks.processes.shutdown import Shutdown
 from django_txtasks.signals import tracebacks
-from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.process.shutdown import Shutdown
-from django_txtasks.worker.worker import Exit, Worker
 
 pytestmark = pytest.mark.once
 

@@ -15,14 +15,13 @@ from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task, hints
 from django_txtasks.conf import get_config, parse
+from django_txtasks.core.rows.turn import Capacity, TurnResult
+from django_txtasks.core.working.hint_inbox import HintInbox
+from django_txtasks.core.working.schedule import TurnSchedule
+from django_txtasks.fast import glances, heads
 from django_txtasks.hints import file_watcher
 from django_txtasks.hints.file_changes import FileChanges
-from django_txtasks.lifecycle import heads
-from django_txtasks.lifecycle.turn import Capacity, TurnResult
 from django_txtasks.models import Task
-from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.looks import glances
-from django_txtasks.worker.schedule import TurnSchedule
 
 pytestmark = pytest.mark.usefixtures("rows")
 

@@ -11,12 +11,13 @@ from django.core.management import call_command
 from probe import tasks
 from test_runs import attempt, slots_of
 
-from django_txtasks import enqueue_many, worker
+from django_txtasks import enqueue_many
+from django_txtasks.core import working as worker
+from django_txtasks.core.working.running.slots import Slots
+from django_txtasks.core.working.turn_writer import TurnWriter
+from django_txtasks.fast import prefetch
+from django_txtasks.fast.prefetch import LONGEST_GATHER_SECONDS, GatherPolicy
 from django_txtasks.models import Status
-from django_txtasks.worker.running import prefetch
-from django_txtasks.worker.running.prefetch import LONGEST_GATHER_SECONDS, GatherPolicy
-from django_txtasks.worker.running.slots import Slots
-from django_txtasks.worker.turn_writer import TurnWriter
 
 ROOM = str(Path(worker.__file__).parent)
 
@@ -52,8 +53,8 @@ def a_pass(slots):
 
 @pytest.mark.once
 def test_a_pass_of_the_loop_costs_no_more_for_what_waits_for_a_slot(monkeypatch):
-    monkeypatch.setattr("django_txtasks.worker.running.slots.STALL_SECONDS", 60)
-    monkeypatch.setattr("django_txtasks.worker.running.slots.LONGEST_WAIT_SECONDS", 60)
+    monkeypatch.setattr("django_txtasks.core.working.running.slots.STALL_SECONDS", 60)
+    monkeypatch.setattr("django_txtasks.core.working.running.slots.LONGEST_WAIT_SECONDS", 60)
     begin, go_on = threading.Semaphore(0), threading.Event()
 
     def run(attempt, limit):

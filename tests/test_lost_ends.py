@@ -11,15 +11,15 @@ from probe.models import Run
 from test_orderly_ends import claim, new_writer
 
 from django_txtasks import batch, signals
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.turn import Capacity
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.rows.attempts import Arrow, Attempt, Ended
+from django_txtasks.core.rows.turn import Capacity
+from django_txtasks.core.working.leaving import let_go
+from django_txtasks.core.working.recording import outcome_buffer, reconciliation
+from django_txtasks.core.working.recording.outcome_buffer import OutcomeBuffer
+from django_txtasks.core.working.schedule import Plan
 from django_txtasks.models import Batch, FinishedTask, Status, Task
-from django_txtasks.worker.leaving import let_go
-from django_txtasks.worker.recording import outcome_buffer, reconciliation
-from django_txtasks.worker.recording.outcome_buffer import OutcomeBuffer
-from django_txtasks.worker.schedule import Plan
 
 pytestmark = pytest.mark.usefixtures("rows", "often")
 

@@ -16,19 +16,15 @@ from probe import many, tasks
 from probe.many import CALLS, DOOR, PLAYS
 from probe.models import Run
 
-from django_txtasks import (
-    Reject,
-    Snooze,
-    batch,
-    enqueue_many,
-    signals,
-    task,
-    tasks_of,
-    tracing,
-)
+from django_txtasks import Reject, Snooze, batch, enqueue_many, signals, task, tasks_of
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
-from django_txtasks.declarations.declaring import declaration_of
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.declaring.declaring import declaration_of
+from django_txtasks.core.rows.attempts import Arrow, Attempt, Ended
+from django_txtasks.core.rows.turn import Capacity
+from django_txtasks.core.working.running.limits import NO_LIMIT
+from django_txtasks.core.working.running.slots import Slots
+from django_txtasks.core.working.running.verdicts import failed as outcome_of_error
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidDeclaration,
@@ -36,18 +32,14 @@ from django_txtasks.exceptions import (
     TaskCancelled,
     TimedOut,
 )
-from django_txtasks.items import set_outcome
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.turn import Capacity
+from django_txtasks.fast.prefetch import CLAIM_BYTES, CLAIM_TASKS
+from django_txtasks.features.many.call import AttemptEnd, ManyCall
+from django_txtasks.features.many.items import set_outcome
+from django_txtasks.features.many.room import ManyClaims
+from django_txtasks.features.traces import tracing
 from django_txtasks.models import FinishedTask, Link, Outcome, Status, Task
 from django_txtasks.signals.logs import current
 from django_txtasks.testing import run_due_tasks
-from django_txtasks.worker.running.limits import NO_LIMIT
-from django_txtasks.worker.running.many_call import AttemptEnd, ManyCall
-from django_txtasks.worker.running.many_claims import ManyClaims
-from django_txtasks.worker.running.prefetch import CLAIM_BYTES, CLAIM_TASKS
-from django_txtasks.worker.running.slots import Slots
-from django_txtasks.worker.running.verdicts import failed as outcome_of_error
 
 pytestmark = pytest.mark.usefixtures("rows")
 

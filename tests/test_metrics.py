@@ -27,19 +27,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from django_txtasks import metrics, overview, signals
 from django_txtasks.conf import parse
-from django_txtasks.counts import appending
-from django_txtasks.counts.places import MAX_QUEUES
-from django_txtasks.counts.tally import MAX_NAMES, OTHERS, Tally
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.lanes.status import waiting_in
-from django_txtasks.lifecycle import pausing
+from django_txtasks.features.figures import appending
+from django_txtasks.features.figures.places import MAX_QUEUES
+from django_txtasks.features.figures.tally import MAX_NAMES, OTHERS, Tally
+from django_txtasks.features.lanes.status import waiting_in
 from django_txtasks.metrics import access, exposition, kept, names, samples
 from django_txtasks.metrics.collector import Collector
 from django_txtasks.models import Cleaner, Schedule, Status, Task, Worker
+from django_txtasks.operations import pausing
 from django_txtasks.overview import Count, problems
+from django_txtasks.processes import probe_server
+from django_txtasks.processes.probes import Liveness, Probes
 from django_txtasks.stats import reading
-from django_txtasks.worker.process import probe_server
-from django_txtasks.worker.process.probes import Liveness, Probes
 
 pytestmark = pytest.mark.usefixtures("rows", "forgotten")
 
@@ -633,7 +633,7 @@ def test_nothing_is_imported_until_somebody_asks():
         "import django_txtasks.management.commands.runworkers\n"
         "import django_txtasks.management.commands.runcleaner"
     )
-    assert "django_txtasks.worker.process.probe_server" in found
+    assert "django_txtasks.processes.probe_server" in found
     assert not [one for one in found if one.startswith(("django_txtasks.metrics", "prometheus"))]
 
 

@@ -13,16 +13,16 @@ from django.db.models import F
 
 from django_txtasks import enqueue_many, signals
 from django_txtasks.conf import get_config
+from django_txtasks.core.ground.causes import cause_of_class
+from django_txtasks.core.rows import outcomes, workers
+from django_txtasks.core.rows.attempts import Arrow, Attempt, Counted
+from django_txtasks.core.working.running.limits import NO_LIMIT
 from django_txtasks.exceptions import ArgumentsDoNotFit
-from django_txtasks.inspection.audit import audit
-from django_txtasks.inspection.explain import explain
-from django_txtasks.lifecycle import outcomes, workers
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted
+from django_txtasks.features.misfits import verdict as misfits
+from django_txtasks.insight.audit import audit
+from django_txtasks.insight.explain import explain
 from django_txtasks.models import DatabaseNow, Status, Task
-from django_txtasks.rules.causes import cause_of_class
 from django_txtasks.testing import run_due_tasks
-from django_txtasks.worker.running import misfits
-from django_txtasks.worker.running.limits import NO_LIMIT
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 

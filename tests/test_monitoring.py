@@ -22,12 +22,13 @@ from servers import free_port
 
 from django_txtasks import enqueue_many
 from django_txtasks.conf import get_config
-from django_txtasks.inspection.status import snapshot
-from django_txtasks.lifecycle import cleaners, pausing, workers
+from django_txtasks.core.rows import cleaners, workers
+from django_txtasks.insight.status import snapshot
 from django_txtasks.models import Task, Worker
+from django_txtasks.operations import pausing
 from django_txtasks.overview import counting
+from django_txtasks.processes.probes import Liveness, Probes
 from django_txtasks.signals import logs
-from django_txtasks.worker.process.probes import Liveness, Probes
 
 # ---- txtasks_status
 
@@ -423,7 +424,7 @@ def test_what_is_live_and_what_is_ready(monkeypatch):
     with probed(liveness) as ask:
         assert ask("/live") == (200, "ok")  # it has just begun
         monkeypatch.setattr(
-            "django_txtasks.worker.process.probes.TURN_TIMEOUT", timedelta(seconds=-1000)
+            "django_txtasks.processes.probes.TURN_TIMEOUT", timedelta(seconds=-1000)
         )
         monkeypatch.setattr(liveness, "_lease", -1.0)
         assert ask("/live")[0] == 503

@@ -26,8 +26,8 @@ from probe import tasks
 from servers import Standby
 
 from django_txtasks import overview as overview_room
-from django_txtasks.database.read_only import read_only
-from django_txtasks.inspection.explain import explain
+from django_txtasks.guards.read_only import read_only
+from django_txtasks.insight.explain import explain
 from django_txtasks.models import Cleaner, PausedQueue, Worker
 from django_txtasks.overview import overview
 from django_txtasks.overview.gathering import gather

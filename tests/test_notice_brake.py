@@ -10,6 +10,8 @@ from django.db import connections, transaction
 from probe import tasks
 
 from django_txtasks.conf import get_config
+from django_txtasks.core.rows.attempts import Arrow, Attempt, Ended
+from django_txtasks.core.rows.follow_ups import follow
 from django_txtasks.features.notices.brake import (
     DEATHS_PER_MINUTE,
     LONGEST_PAUSE_SECONDS,
@@ -18,8 +20,6 @@ from django_txtasks.features.notices.brake import (
     brakes,
 )
 from django_txtasks.features.notices.of_rows import DIGEST, MAIL
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.follow_ups import follow
 from django_txtasks.models import FinishedTask, Status, Task
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -14,7 +14,7 @@ from process_tree import children
 
 from django_txtasks import signals
 from django_txtasks.models import Cleaner, Status, Worker
-from django_txtasks.worker.process.orders import PIPE
+from django_txtasks.processes.orders import PIPE
 
 pytestmark = [
     pytest.mark.usefixtures("rows"),
@@ -223,7 +223,7 @@ def test_a_thread_that_is_about_to_end_is_waited_for(seconds, may_fork):
     """The look at the database has a thread, which the system lists for a moment after its end."""
     code = f"""
 import threading, time
-from django_txtasks.worker.process.forking import can_fork
+from django_txtasks.processes.forking import can_fork
 threading.Thread(target=time.sleep, args=[{seconds}], daemon=True).start()
 print(can_fork())
 """

@@ -13,11 +13,11 @@ from django.db import DatabaseError, connection, transaction
 from probe import tasks
 
 from django_txtasks import enqueue_many, operations, signals
-from django_txtasks.bulk import NAME, ordering
 from django_txtasks.exceptions import InvalidChoice
-from django_txtasks.lifecycle import lane_buckets, operators
+from django_txtasks.features.bulk import NAME, ordering
+from django_txtasks.features.lanes import buckets as lane_buckets
 from django_txtasks.models import FinishedTask, Status, Task
-from django_txtasks.operations import choice, pages, slices, verbs
+from django_txtasks.operations import choice, operators, pages, slices, verbs
 from django_txtasks.operations.choice import Choice
 from django_txtasks.operations.slices import Order
 from django_txtasks.testing.clock import Clock

@@ -10,22 +10,22 @@ from django.db import OperationalError, connection
 from probe import tasks
 
 from django_txtasks import batch, models, signals
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import operators
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.cleaning import STOPS_IN_A_ROW
-from django_txtasks.lifecycle.turn import Capacity
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.rows.cleaning import STOPS_IN_A_ROW
+from django_txtasks.core.rows.turn import Capacity
+from django_txtasks.core.working import worker as worker_module
+from django_txtasks.core.working.hint_inbox import HintInbox
+from django_txtasks.core.working.leaving import let_go
+from django_txtasks.core.working.recording.outcome_buffer import TURN_BYTES
+from django_txtasks.core.working.schedule import Plan
+from django_txtasks.core.working.turn_writer import TurnWriter
+from django_txtasks.core.working.worker import Exit, Worker
 from django_txtasks.models import Status, Task
 from django_txtasks.models import Worker as WorkerRow
-from django_txtasks.worker import worker as worker_module
-from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.leaving import let_go
-from django_txtasks.worker.process.shutdown import Shutdown
-from django_txtasks.worker.recording.outcome_buffer import TURN_BYTES
-from django_txtasks.worker.schedule import Plan
-from django_txtasks.worker.turn_writer import TurnWriter
-from django_txtasks.worker.worker import Exit, Worker
+from django_txtasks.operations import operators
+from django_txtasks.processes.shutdown import Shutdown
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 IS_SQLITE = "sqlite3" in django_settings.DATABASES["default"]["ENGINE"]

@@ -11,9 +11,9 @@ from django.db.transaction import TransactionManagementError
 from probe import tasks
 
 from django_txtasks import checks, enqueue_many
-from django_txtasks.database import server_kind
-from django_txtasks.database.server_kind import product_of
 from django_txtasks.exceptions import UnsupportedDatabase
+from django_txtasks.guards import server_kind
+from django_txtasks.guards.server_kind import product_of
 from django_txtasks.models import Task
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -20,10 +20,10 @@ from django.utils.translation import override
 from probe import tasks
 
 from django_txtasks import overview as overview_room
-from django_txtasks.counts.adding_up import EPOCH
 from django_txtasks.database import places
-from django_txtasks.lifecycle import pausing
+from django_txtasks.features.figures.adding_up import EPOCH
 from django_txtasks.models import Cleaner, Schedule, Stat, Status, Task, Worker
+from django_txtasks.operations import pausing
 from django_txtasks.overview import Count, counting, gathering, overview, running, spans
 from django_txtasks.stats import by_cause
 

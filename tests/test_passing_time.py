@@ -12,8 +12,8 @@ from django.utils import timezone
 from probe import tasks, times
 
 from django_txtasks import exceptions, resume, signals
+from django_txtasks.features.steps.answering import token_of
 from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Task, Worker
-from django_txtasks.steps.answering import token_of
 from django_txtasks.testing import run_due_tasks
 
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)

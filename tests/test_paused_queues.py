@@ -12,14 +12,16 @@ from django.urls import reverse
 from probe import tasks
 
 from django_txtasks import enqueue_many, signals
-from django_txtasks.cleaner.renotifier import Renotifier
 from django_txtasks.conf import get_config
-from django_txtasks.inspection.audit import audit
-from django_txtasks.inspection.status import snapshot
-from django_txtasks.lifecycle import heads, pausing, workers
-from django_txtasks.lifecycle.turn import Bucket, Capacity, RecentWindow
+from django_txtasks.core.cleaning.renotifier import Renotifier
+from django_txtasks.core.rows import workers
+from django_txtasks.core.rows.turn import Bucket, Capacity, RecentWindow
+from django_txtasks.fast import heads
+from django_txtasks.fast.sweep import Sweep
+from django_txtasks.insight.audit import audit
+from django_txtasks.insight.status import snapshot
 from django_txtasks.models import PausedQueue, Status, Task, Worker
-from django_txtasks.worker.sweep import Sweep
+from django_txtasks.operations import pausing
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 

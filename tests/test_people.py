@@ -19,11 +19,11 @@ from django_txtasks.contrib.people.asking import Asking
 from django_txtasks.contrib.people.kinds import Kind
 from django_txtasks.contrib.people.models import NEVER, Question
 from django_txtasks.contrib.people.refusals import Reason
+from django_txtasks.core.rows.attempts import Arrow
 from django_txtasks.exceptions import ClaimLost, InvalidArguments, InvalidOption, StepRefused
-from django_txtasks.lifecycle import operators
-from django_txtasks.lifecycle.attempts import Arrow
+from django_txtasks.features.steps.answering import token_of
 from django_txtasks.models import FinishedTask, Status, Task, Wait
-from django_txtasks.steps.answering import token_of
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -590,7 +590,7 @@ class Context:
     """The context of an attempt, as ``steps_of`` needs it."""
 
     def __init__(self, attempt):
-        from django_txtasks.steps.context import Steps
+        from django_txtasks.features.steps.context import Steps
 
         self._steps = Steps("default", attempt)
 
@@ -709,7 +709,7 @@ def test_a_task_that_is_revived_after_the_answer_gets_it_again(person):
 
 def test_a_wait_of_earlier_code_gets_its_question(person):
     """The deploy that turns ctx.wait_for() into ask()."""
-    from django_txtasks.steps.context import Steps
+    from django_txtasks.features.steps.context import Steps
 
     attempt = attempt_of()
     with pytest.raises(Suspended):

@@ -22,8 +22,8 @@ from test_people_pages import ADMIN, ASSIGN, INBOX, MAY, YES, page, signed_in, t
 from django_txtasks.contrib import people
 from django_txtasks.contrib.people import lists, showing
 from django_txtasks.contrib.people.models import Question
-from django_txtasks.lifecycle import operators
 from django_txtasks.models import FinishedTask, Task, Wait
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

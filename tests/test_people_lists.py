@@ -19,8 +19,8 @@ from test_people_pages import INBOX
 from django_txtasks.contrib import people
 from django_txtasks.contrib.people import kinds, lists, showing, sweep, totals
 from django_txtasks.contrib.people.models import NEVER, Question
-from django_txtasks.lifecycle import operators
 from django_txtasks.models import Task, Wait
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

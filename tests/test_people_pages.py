@@ -23,8 +23,8 @@ from django_txtasks.contrib import people
 from django_txtasks.contrib.people import lists, refusals, showing
 from django_txtasks.contrib.people.lists import Box
 from django_txtasks.contrib.people.models import Question
-from django_txtasks.lifecycle import operators
 from django_txtasks.models import FinishedTask, Link, Task
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

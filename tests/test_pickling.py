@@ -15,10 +15,10 @@ import django_txtasks
 from django_txtasks import BatchStatus, Item, TaskContext, TaskFailed, batch, exceptions, task
 from django_txtasks.backends import running
 from django_txtasks.backends.tasks import Task as DjangoTask
-from django_txtasks.cancel_requests import CancelRequests
+from django_txtasks.core.ground.cancel_requests import CancelRequests
+from django_txtasks.core.rows.attempts import Attempt
+from django_txtasks.features.progress.notes import Progress
 from django_txtasks.functions import TaskFunction
-from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.progress import Progress
 
 pytestmark = pytest.mark.once
 

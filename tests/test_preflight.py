@@ -12,8 +12,8 @@ from django.db import connection
 from probe import tasks
 
 from django_txtasks import batch, external
-from django_txtasks.inspection.preflight import preflight, shapes
-from django_txtasks.inspection.preflight.shapes import Call
+from django_txtasks.insight.preflight import preflight, shapes
+from django_txtasks.insight.preflight.shapes import Call
 from django_txtasks.management.commands.txtasks_preflight import Command
 from django_txtasks.models import Schedule, Status, Task, Worker
 
@@ -258,7 +258,7 @@ def test_too_little_time_is_said_and_is_an_exit_code(releases, monkeypatch):
 
 
 def test_many_different_findings_are_counted(releases, monkeypatch):
-    monkeypatch.setattr("django_txtasks.inspection.preflight.MOST_FINDINGS", 2)
+    monkeypatch.setattr("django_txtasks.insight.preflight.MOST_FINDINGS", 2)
     releases.deploy("")
     for number in range(5):
         row(name=f"shop.tasks.gone{number}")
@@ -290,7 +290,7 @@ def test_an_option_that_cannot_be_parsed_has_a_code_of_its_own(releases, option,
 
 
 def test_schedules_and_batches_that_were_not_read_are_said(releases, monkeypatch):
-    monkeypatch.setattr("django_txtasks.inspection.preflight.MOST_SCHEDULES", 1)
+    monkeypatch.setattr("django_txtasks.insight.preflight.MOST_SCHEDULES", 1)
     monkeypatch.setattr(shapes, "MOST_BATCHES", 1)
     for name in ("a", "b"):
         Schedule(name=name, task_name="shop.tasks.gone", every=60.0).save()

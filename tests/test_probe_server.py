@@ -20,8 +20,8 @@ from probe import tasks
 from servers import free_port
 
 from django_txtasks.management.probing import probes_at
-from django_txtasks.worker.process import probe_server
-from django_txtasks.worker.process.probes import Liveness, Probes
+from django_txtasks.processes import probe_server
+from django_txtasks.processes.probes import Liveness, Probes
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks /proc")
 

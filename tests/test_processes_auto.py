@@ -12,8 +12,8 @@ from django.db import connection
 from django_txtasks import signals
 from django_txtasks.conf import get_config
 from django_txtasks.management.processes import for_each_database
-from django_txtasks.worker.process import cpus
-from django_txtasks.worker.process.cpus import MOST_WITHOUT_QUOTA, Cpus
+from django_txtasks.processes import cpus
+from django_txtasks.processes.cpus import MOST_WITHOUT_QUOTA, Cpus
 
 CPUS = len(os.sched_getaffinity(0))
 V2 = "30 24 0:26 {root} {point} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate"

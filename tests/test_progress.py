@@ -7,8 +7,8 @@ from django.urls import reverse
 from probe import tasks
 
 from django_txtasks import TaskFailed, enqueue_task
+from django_txtasks.features.progress.notes import Progress, ProgressNotes, checked, read_progress
 from django_txtasks.models import Worker
-from django_txtasks.progress import Progress, ProgressNotes, checked, read_progress
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 

@@ -24,10 +24,10 @@ from prometheus import Prometheus, promtool
 from servers import free_port
 
 from django_txtasks import metrics
-from django_txtasks.counts.adding_up import EVER
-from django_txtasks.lifecycle import pausing
+from django_txtasks.features.figures.adding_up import EVER
 from django_txtasks.metrics import kept, names
 from django_txtasks.models import RawStat, Schedule, Stat, Status, Task
+from django_txtasks.operations import pausing
 
 pytestmark = pytest.mark.once
 

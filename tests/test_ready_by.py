@@ -15,11 +15,17 @@ from django.utils import timezone
 from probe import tasks
 
 from django_txtasks import batch, cancel_task, get_handle, signals
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import operators, outcomes, workers
-from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.running import run_of
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.rows import outcomes, workers
+from django_txtasks.core.rows.attempts import Attempt
+from django_txtasks.core.rows.running import run_of
+from django_txtasks.core.working.running.limits import TimeLimit
+from django_txtasks.features.results import task_states
+from django_txtasks.features.schedules import periodic as scheduling
+from django_txtasks.features.schedules import ticks as schedules
+from django_txtasks.features.schedules.fan_out import unsettled
+from django_txtasks.features.schedules.status import status_of_schedules
 from django_txtasks.models import (
     Batch,
     DatabaseNow,
@@ -29,14 +35,9 @@ from django_txtasks.models import (
     Status,
     Task,
 )
-from django_txtasks.results import task_states
-from django_txtasks.schedules import periodic as scheduling
-from django_txtasks.schedules import ticks as schedules
-from django_txtasks.schedules.fan_out import unsettled
-from django_txtasks.schedules.status import status_of_schedules
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
 from django_txtasks.testing.threads import worker as real_worker
-from django_txtasks.worker.running.limits import TimeLimit
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 HOUR = timedelta(hours=1)

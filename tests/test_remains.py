@@ -11,9 +11,9 @@ from probe import programs
 
 from django_txtasks.database.processes import is_there
 from django_txtasks.models import Worker
-from django_txtasks.worker.process import remains
-from django_txtasks.worker.process.child import Assignment
-from django_txtasks.worker.process.supervisor import Supervisor
+from django_txtasks.processes import remains
+from django_txtasks.processes.child import Assignment
+from django_txtasks.processes.supervisor import Supervisor
 
 pytestmark = [
     pytest.mark.once,

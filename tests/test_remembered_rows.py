@@ -8,8 +8,8 @@ import pytest
 from probe import tasks, times
 
 from django_txtasks import batch, enqueue_many
-from django_txtasks.enqueueing.calls import bind
-from django_txtasks.lifecycle import enqueueing
+from django_txtasks.core.enqueueing.calls import bind
+from django_txtasks.core.rows import enqueueing
 
 pytestmark = pytest.mark.usefixtures("rows")
 LATER = datetime(2040, 1, 1, tzinfo=timezone.utc)

@@ -18,13 +18,15 @@ from django.utils import timezone
 
 from django_txtasks import publish
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
-from django_txtasks.enqueueing.batches import batch
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.rows import cleaning
 from django_txtasks.exceptions import InvalidDeclaration
-from django_txtasks.lifecycle import cleaning, names, operators
+from django_txtasks.features.batches.api import batch
+from django_txtasks.features.reports import names
+from django_txtasks.features.schedules import periodic as scheduling
 from django_txtasks.management.commands.runworkers import _task_names
 from django_txtasks.models import FinishedTask, Once, Schedule, Status, Task, Worker
-from django_txtasks.schedules import periodic as scheduling
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

@@ -8,12 +8,12 @@ from django.db import connection, transaction
 from probe import tasks
 
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
-from django_txtasks.enqueueing.commit_hints import hooks_in
-from django_txtasks.lifecycle import workers
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.enqueueing.commit_hints import hooks_in
+from django_txtasks.core.rows import workers
+from django_txtasks.core.working.hint_inbox import HintInbox
+from django_txtasks.fast.rerouting import Rerouting
 from django_txtasks.models import Task, Worker
-from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.looks.rerouting import Rerouting
 
 pytestmark = pytest.mark.usefixtures("rows")
 NEVER = 600  # a poll interval that no test lives to see: what runs was told by a hint

@@ -16,12 +16,12 @@ from probe import tasks
 from probe.models import Run
 from proxy import Proxy
 
-from django_txtasks.cleaner.failure_detector import FailureDetector, lives_here
-from django_txtasks.cleaner.suspicion import GAP_SECONDS, FirstSign, Suspicion
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning.failure_detector import FailureDetector, lives_here
+from django_txtasks.core.cleaning.suspicion import GAP_SECONDS, FirstSign, Suspicion
+from django_txtasks.core.rows import cleaning, workers
 from django_txtasks.database import sessions
 from django_txtasks.database.processes import PREFIX, is_there, mark_of, own_mark
-from django_txtasks.lifecycle import cleaning, workers
 from django_txtasks.models import Cleaner, Status, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")

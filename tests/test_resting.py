@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from django_txtasks.sending import rest as resting
-from django_txtasks.sending.rest import Rest
+from django_txtasks.hints.sending import rest as resting
+from django_txtasks.hints.sending.rest import Rest
 
 pytestmark = pytest.mark.once
 TOOK = 0.001

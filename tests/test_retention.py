@@ -9,13 +9,14 @@ from probe import tasks
 from test_cleaner_load import IS_POSTGRES, Clock, ago, rows_read, write
 
 from django_txtasks import cancel_task
-from django_txtasks.cleaner import Cleaner, removal
 from django_txtasks.conf import get_config, parse
+from django_txtasks.core.cleaning import Cleaner, removal
+from django_txtasks.core.ground.retention import OUTCOMES, Horizon, Kind
+from django_txtasks.core.rows import cleaning
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.lifecycle import cleaning, operators
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
-from django_txtasks.rules.retention import OUTCOMES, Horizon, Kind
+from django_txtasks.operations import operators
 
 pytestmark = pytest.mark.usefixtures("rows")
 

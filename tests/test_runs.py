@@ -14,13 +14,12 @@ from probe import tasks
 from probe.models import Run
 
 from django_txtasks import enqueue_many
-from django_txtasks.broker.consumer import Hint
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import engines, workers
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.engines import portable, postgresql
-from django_txtasks.lifecycle.turn import (
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.rows import engines, workers
+from django_txtasks.core.rows.attempts import Arrow, Attempt, Ended
+from django_txtasks.core.rows.engines import portable
+from django_txtasks.core.rows.turn import (
     Bucket,
     Capacity,
     RecentWindow,
@@ -30,10 +29,13 @@ from django_txtasks.lifecycle.turn import (
     TurnRequest,
     TurnResult,
 )
-from django_txtasks.models import FinishedTask, Status, Task
-from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.process.shutdown import Shutdown
-from django_txtasks.worker.running.prefetch import (
+from django_txtasks.core.working.hint_inbox import HintInbox
+from django_txtasks.core.working.running.slots import LONGEST_WAIT_SECONDS, STALL_SECONDS, Slots
+from django_txtasks.core.working.schedule import Plan, TurnSchedule
+from django_txtasks.core.working.turn_writer import TurnWriter
+from django_txtasks.core.working.worker import Worker as Loop
+from django_txtasks.fast import postgresql
+from django_txtasks.fast.prefetch import (
     AHEAD_SECONDS,
     CLAIM_TASKS,
     FIRST_TASKS,
@@ -42,10 +44,9 @@ from django_txtasks.worker.running.prefetch import (
     TINY_SECONDS,
     PrefetchPolicy,
 )
-from django_txtasks.worker.running.slots import LONGEST_WAIT_SECONDS, STALL_SECONDS, Slots
-from django_txtasks.worker.schedule import Plan, TurnSchedule
-from django_txtasks.worker.turn_writer import TurnWriter
-from django_txtasks.worker.worker import Worker as Loop
+from django_txtasks.hints.broker.consumer import Hint
+from django_txtasks.models import FinishedTask, Status, Task
+from django_txtasks.processes.shutdown import Shutdown
 
 pytestmark = pytest.mark.usefixtures("rows")
 
@@ -125,7 +126,7 @@ def behind(door, one):
 def slow_is_short(monkeypatch):
     """A task that writes one row is short on a machine without time for it, too."""
     for name in ("TINY_SECONDS", "SHORT_SECONDS", "AHEAD_SECONDS"):
-        monkeypatch.setattr(f"django_txtasks.worker.running.prefetch.{name}", 60)
+        monkeypatch.setattr(f"django_txtasks.fast.prefetch.{name}", 60)
 
 
 def ids(attempts):
@@ -258,7 +259,7 @@ def test_a_run_is_no_longer_than_a_moment_and_what_is_not_tiny_is_alone():
 
 @pytest.mark.usefixtures("slow_is_short")
 def test_short_tasks_are_claimed_by_the_hundred_and_each_runs_once(monkeypatch):
-    monkeypatch.setattr("django_txtasks.worker.running.slots.STALL_SECONDS", 60)
+    monkeypatch.setattr("django_txtasks.core.working.running.slots.STALL_SECONDS", 60)
     enqueue_many((tasks.quick, (f"{number}",)) for number in range(900))
     claimed = []
 
@@ -458,7 +459,7 @@ def test_a_scan_of_what_is_recent_looks_no_further_back(claim):
 @pytest.fixture
 def cheap_head(monkeypatch):
     """A scan takes no long time, however slow this machine is."""
-    monkeypatch.setattr("django_txtasks.worker.scan_cursor.SLOW_SCAN_SECONDS", 600.0)
+    monkeypatch.setattr("django_txtasks.core.working.scan_cursor.SLOW_SCAN_SECONDS", 600.0)
 
 
 def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
@@ -475,8 +476,8 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
         return writer.write(Plan(Capacity(9), scans=True), slots, None)
 
     assert not scan().scan.is_partial and not scan().scan.is_partial
-    monkeypatch.setattr("django_txtasks.worker.scan_cursor.SLOW_SCAN_SECONDS", -1.0)
-    monkeypatch.setattr("django_txtasks.worker.scan_cursor.PAUSE_PER_SECOND", 100_000)
+    monkeypatch.setattr("django_txtasks.core.working.scan_cursor.SLOW_SCAN_SECONDS", -1.0)
+    monkeypatch.setattr("django_txtasks.core.working.scan_cursor.PAUSE_PER_SECOND", 100_000)
     assert not scan().scan.is_partial
     assert scan().scan.is_partial
     new = tasks.quick.enqueue()
@@ -487,7 +488,7 @@ def test_where_a_scan_from_the_head_takes_long_it_is_done_seldom_and_in_parts(
     schedule.written(scan(), 0.0, busy=False)
     assert not schedule.nothing_due  # nobody has looked at all
     writer.scans._next_head = 0.0  # half a minute later
-    monkeypatch.setattr("django_txtasks.worker.scan_cursor.SLOW_SCAN_SECONDS", 600.0)
+    monkeypatch.setattr("django_txtasks.core.working.scan_cursor.SLOW_SCAN_SECONDS", 600.0)
     found = []
     helpers.wait_until(lambda: found.extend(ids(scan().claimed)) or found)
     assert found == [late.id]

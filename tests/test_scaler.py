@@ -10,19 +10,19 @@ from django.core.management import CommandError, call_command
 from probe import tasks
 
 from django_txtasks.conf import get_config
-from django_txtasks.load.records import Look, QueueLoad, WorkerLoad
+from django_txtasks.core.working.hint_inbox import HintInbox
+from django_txtasks.core.working.worker import Exit
+from django_txtasks.core.working.worker import Worker as RealWorker
+from django_txtasks.insight.load.records import Look, QueueLoad, WorkerLoad
 from django_txtasks.management.processes import limits_of
 from django_txtasks.models import Status, Worker
-from django_txtasks.rules import scaling as rules
-from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.process import patience
-from django_txtasks.worker.process.child import Assignment, Role
-from django_txtasks.worker.process.orders import obey
-from django_txtasks.worker.process.scaling import Limits, ProcessScaler
-from django_txtasks.worker.process.shutdown import Shutdown
-from django_txtasks.worker.process.supervisor import Supervisor
-from django_txtasks.worker.worker import Exit
-from django_txtasks.worker.worker import Worker as RealWorker
+from django_txtasks.processes import patience
+from django_txtasks.processes import scaling_rule as rules
+from django_txtasks.processes.child import Assignment, Role
+from django_txtasks.processes.orders import obey
+from django_txtasks.processes.scaling import Limits, ProcessScaler
+from django_txtasks.processes.shutdown import Shutdown
+from django_txtasks.processes.supervisor import Supervisor
 
 HOST = socket.gethostname()
 OBEYS = """#!/bin/sh
@@ -54,7 +54,7 @@ def ordered(rows, txtasks):
 @pytest.fixture
 def no_forced_end(monkeypatch):
     """The end of the pipe would end this process, which is not the worker's own."""
-    from django_txtasks.worker.process import orders
+    from django_txtasks.processes import orders
 
     monkeypatch.setattr(orders, "end_soon", lambda *_: None)
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from simulation import SERVICES, Simulation, groups, on_and_off, poisson, saw
 
-from django_txtasks.rules.scaling import Load, Own, ScalingRule
+from django_txtasks.processes.scaling_rule import Load, Own, ScalingRule
 
 pytestmark = pytest.mark.once
 HOUR = 3600.0

@@ -12,9 +12,9 @@ from probe import tasks
 
 from django_txtasks import periodic
 from django_txtasks.admin import shown
+from django_txtasks.features.schedules import changes as schedule_changes
+from django_txtasks.features.schedules import periodic as scheduling
 from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Task
-from django_txtasks.schedules import changes as schedule_changes
-from django_txtasks.schedules import periodic as scheduling
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

@@ -8,9 +8,9 @@ from itertools import islice, pairwise, takewhile
 import cronsim
 import pytest
 
+from django_txtasks.core.rows.enqueueing import new_id, new_ids
 from django_txtasks.exceptions import InvalidSchedule, LibraryMissing
-from django_txtasks.lifecycle.enqueueing import new_id, new_ids
-from django_txtasks.rules.schedules import (
+from django_txtasks.features.schedules.rules import (
     MOST_CAUGHT_UP,
     check_ready_by,
     due_ticks,

@@ -15,8 +15,8 @@ from datetime import timedelta
 import helpers
 import pytest
 
+from django_txtasks.features.schedules.rules import tick_of_id
 from django_txtasks.models import Cleaner, FinishedTask, Schedule, Task
-from django_txtasks.rules.schedules import tick_of_id
 
 pytestmark = pytest.mark.usefixtures("rows")
 

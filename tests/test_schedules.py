@@ -12,23 +12,23 @@ from django.db import connection, transaction
 from probe import tasks
 
 from django_txtasks import periodic, signals
-from django_txtasks.cleaner import Cleaner
-from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.declaring import registry
 from django_txtasks.exceptions import (
     InvalidArguments,
     InvalidDeclaration,
     InvalidSchedule,
     UnknownTask,
 )
+from django_txtasks.features.schedules import changes as schedule_changes
+from django_txtasks.features.schedules import periodic as scheduling
+from django_txtasks.features.schedules import ticks as schedules
+from django_txtasks.features.schedules.rules import tick_of_id
+from django_txtasks.features.schedules.status import next_ticks, status_of_schedules
+from django_txtasks.features.schedules.ticker import Ticker
+from django_txtasks.features.schedules.ticks import Scope
 from django_txtasks.models import DatabaseNow, FinishedTask, Schedule, Task
-from django_txtasks.rules.schedules import tick_of_id
-from django_txtasks.schedules import changes as schedule_changes
-from django_txtasks.schedules import periodic as scheduling
-from django_txtasks.schedules import ticks as schedules
-from django_txtasks.schedules.status import next_ticks, status_of_schedules
-from django_txtasks.schedules.ticks import Scope
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

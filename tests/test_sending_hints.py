@@ -12,10 +12,10 @@ from proxy import before
 from test_broker import queue_name, received, waiting
 
 from django_txtasks import enqueue_many, enqueue_task, signals
-from django_txtasks.broker import publisher
 from django_txtasks.conf import get_config
-from django_txtasks.sending import lock as brief_lock
-from django_txtasks.sending import rest as resting
+from django_txtasks.hints.broker import publisher
+from django_txtasks.hints.sending import lock as brief_lock
+from django_txtasks.hints.sending import rest as resting
 
 pytestmark = [pytest.mark.usefixtures("rows"), pytest.mark.once]
 

@@ -14,9 +14,9 @@ from probe import asking, tasks
 from django_txtasks import batch, checks, enqueue_many
 from django_txtasks.contrib import people
 from django_txtasks.contrib.people.models import Question
-from django_txtasks.counts import appending
-from django_txtasks.counts.adding_up import EVER
-from django_txtasks.counts.tally import Tally
+from django_txtasks.features.figures import appending
+from django_txtasks.features.figures.adding_up import EVER
+from django_txtasks.features.figures.tally import Tally
 from django_txtasks.models import FinishedTask, Schedule, Stat, Task
 
 on_mysql = pytest.mark.skipif(connection.vendor != "mysql", reason="others have no such settings")

@@ -9,7 +9,13 @@ from test_sessions_of_slots import on_postgres
 from test_slot_sessions import has_roles, role, start  # noqa: F401 -- a fixture
 
 from django_txtasks.models import Task, Worker
-from django_txtasks.rules.scaling import AGAIN_SECONDS, SHORT_SECONDS, Load, Own, ScalingRule
+from django_txtasks.processes.scaling_rule import (
+    AGAIN_SECONDS,
+    SHORT_SECONDS,
+    Load,
+    Own,
+    ScalingRule,
+)
 
 pytestmark = pytest.mark.usefixtures("rows")
 

@@ -11,7 +11,7 @@ from probe.models import Run
 
 from django_txtasks import checks
 from django_txtasks.database import sessions as database_sessions
-from django_txtasks.worker.running.session_statements import outlives_the_task
+from django_txtasks.guards.session_statements import outlives_the_task
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 on_postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="what PostgreSQL has")
@@ -60,7 +60,7 @@ MINE = {
 @pytest.fixture(autouse=True)
 def claim_nothing_ahead(monkeypatch):
     """A short task can be claimed while no slot is free, and then runs before a longer one of higher priority."""
-    monkeypatch.setattr("django_txtasks.worker.running.prefetch.AHEAD_SECONDS", 0.0)
+    monkeypatch.setattr("django_txtasks.fast.prefetch.AHEAD_SECONDS", 0.0)
 
 
 def run_one_after_the_other(*calls, threads=1):
@@ -259,8 +259,8 @@ def test_more_threads_than_the_pool_has_connections_are_refused_with_both_number
 
 def test_debug_leaks_no_queries_in_a_worker_or_a_cleaner(settings):
     settings.DEBUG = True
-    from django_txtasks.cleaner import Cleaner
     from django_txtasks.conf import get_config
+    from django_txtasks.core.cleaning import Cleaner
 
     ids = run_one_after_the_other(*[(sessions.count_queries,) for _ in range(3)])
     assert results(ids) == [0, 0, 0]

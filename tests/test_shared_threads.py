@@ -28,13 +28,13 @@ from probe import sessions
 from probe.models import Run
 from test_sessions_of_slots import LEFT, MINE, has_sessions, on_postgres
 
+from django_txtasks.core.rows.attempts import Attempt
 from django_txtasks.database import sessions as database_sessions
-from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.progress import ProgressNotes
+from django_txtasks.features.async_loop import executors, held_threads
+from django_txtasks.features.async_loop.default_executor import DefaultExecutor
+from django_txtasks.features.async_loop.shared_threads import SharedThreads
+from django_txtasks.features.progress.notes import ProgressNotes
 from django_txtasks.signals.logs import current
-from django_txtasks.worker.loop import executors, held_threads
-from django_txtasks.worker.loop.default_executor import DefaultExecutor
-from django_txtasks.worker.loop.shared_threads import SharedThreads
 
 pytestmark = pytest.mark.usefixtures("rows")
 THREADS = 4
@@ -979,9 +979,9 @@ import django
 django.setup()
 from asgiref.sync import sync_to_async
 from django.db import transaction
-from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.worker.loop.default_executor import DefaultExecutor
-from django_txtasks.worker.loop.shared_threads import SharedThreads
+from django_txtasks.core.rows.attempts import Attempt
+from django_txtasks.features.async_loop.default_executor import DefaultExecutor
+from django_txtasks.features.async_loop.shared_threads import SharedThreads
 from probe.models import Run
 
 def call():

@@ -11,9 +11,9 @@ import pytest
 from process_tree import children
 
 from django_txtasks.models import Worker
-from django_txtasks.worker.process.child import Assignment
-from django_txtasks.worker.process.orders import PIPE
-from django_txtasks.worker.process.supervisor import Supervisor
+from django_txtasks.processes.child import Assignment
+from django_txtasks.processes.orders import PIPE
+from django_txtasks.processes.supervisor import Supervisor
 
 
 @pytest.mark.parametrize(

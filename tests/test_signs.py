@@ -7,15 +7,15 @@ import sys
 import helpers
 import pytest
 
-from django_txtasks.worker.process import signs
-from django_txtasks.worker.process.child import Assignment, Child
+from django_txtasks.processes import signs
+from django_txtasks.processes.child import Assignment, Child
 
 pytestmark = pytest.mark.once
 
 STARTS_A_PROGRAM = """
 import subprocess, sys
-from django_txtasks.worker.process import signs
-from django_txtasks.worker.process.orders import pipe_of_supervisor
+from django_txtasks.processes import signs
+from django_txtasks.processes.orders import pipe_of_supervisor
 pipe_of_supervisor()
 program = subprocess.Popen(["sleep", "600"], close_fds=False)
 signs.tell(b"l")
@@ -24,8 +24,8 @@ sys.stdin.read()
 """
 FORKS = """
 import os, time
-from django_txtasks.worker.process import signs
-from django_txtasks.worker.process.child import Assignment, Child, Forked
+from django_txtasks.processes import signs
+from django_txtasks.processes.child import Assignment, Child, Forked
 child = Child(Assignment([]))
 try:
     child.start(by_fork=True, siblings=[child])

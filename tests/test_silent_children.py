@@ -10,12 +10,12 @@ from probe import tasks
 
 from django_txtasks.conf import Config
 from django_txtasks.models import Cleaner, Worker
-from django_txtasks.worker.process import child as children
-from django_txtasks.worker.process import patience, probes
-from django_txtasks.worker.process.child import Assignment, Role
-from django_txtasks.worker.process.patience import Patience
-from django_txtasks.worker.process.probes import Liveness, LivenessOfAll
-from django_txtasks.worker.process.supervisor import Supervisor
+from django_txtasks.processes import child as children
+from django_txtasks.processes import patience, probes
+from django_txtasks.processes.child import Assignment, Role
+from django_txtasks.processes.patience import Patience
+from django_txtasks.processes.probes import Liveness, LivenessOfAll
+from django_txtasks.processes.supervisor import Supervisor
 
 pytestmark = pytest.mark.once
 THREADS, LOOP = ["--threads=4"], ["--processes=0", "--async-tasks=10"]

@@ -12,13 +12,13 @@ import pytest
 from django.db import OperationalError, connection
 from probe import tasks
 
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.rows.turn import Capacity
+from django_txtasks.core.working.running.limits import NEVER
 from django_txtasks.database.errors import NoSession
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.turn import Capacity
+from django_txtasks.guards import awaited_sessions, slot_sessions
+from django_txtasks.guards.slot_sessions import SlotSessions
 from django_txtasks.models import Task
-from django_txtasks.worker.running import awaited_sessions, slot_sessions
-from django_txtasks.worker.running.limits import NEVER
-from django_txtasks.worker.running.slot_sessions import SlotSessions
 
 pytestmark = pytest.mark.usefixtures("rows")
 has_roles = pytest.mark.skipif(connection.vendor == "sqlite", reason="what a server has")
@@ -192,7 +192,7 @@ def test_pauses_grow_but_not_with_slots_that_are_refused_at_once(caplog):
     [(None, False), (ValueError(), False), (OperationalError(), True), (NoSession(), True)],
 )
 def test_what_puts_a_session_in_doubt(error, is_of_database):
-    from django_txtasks.worker.running.connections import _is_of_database
+    from django_txtasks.guards.connections import _is_of_database
 
     assert _is_of_database(error) is is_of_database
     raised = RuntimeError()

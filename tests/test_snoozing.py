@@ -9,12 +9,12 @@ from probe import tasks
 
 from django_txtasks import Snooze, signals, task
 from django_txtasks.conf import get_config
+from django_txtasks.core.rows.attempts import Arrow, Attempt
+from django_txtasks.core.working.running.verdicts import failed
 from django_txtasks.exceptions import InvalidDeclaration, InvalidOption, UnknownOption
-from django_txtasks.lifecycle import operators
-from django_txtasks.lifecycle.attempts import Arrow, Attempt
 from django_txtasks.models import Outcome, Status
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
-from django_txtasks.worker.running.verdicts import failed
 
 pytestmark = pytest.mark.usefixtures("rows")
 

@@ -11,10 +11,11 @@ from django.urls import reverse
 from probe import on_loop, tasks
 
 from django_txtasks.exceptions import NotRunning
+from django_txtasks.features.results.cancelling import Key
+from django_txtasks.features.stacks import answers, frames, requests
+from django_txtasks.features.stacks import of_attempt as attempt_stack
+from django_txtasks.features.stacks.requests import request_stack, stack_of
 from django_txtasks.models import StackRequest, Status, Task, Worker
-from django_txtasks.results.cancelling import Key
-from django_txtasks.stacks import answers, frames, request_stack, requests, stack_of
-from django_txtasks.worker.running import attempt_stack
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 
@@ -195,7 +196,7 @@ def held_by(worker, attempt=1):
 def process(txtasks):
     """The row of a living worker that answers nothing."""
     from django_txtasks.conf import get_config
-    from django_txtasks.lifecycle import workers
+    from django_txtasks.core.rows import workers
 
     txtasks(lease=600)
     return workers.register(

@@ -25,7 +25,7 @@ class Early(AppConfig):
     name = "early"
 
     def ready(self):
-        from django_txtasks.enqueueing import parts
+        from django_txtasks.core.enqueueing import parts
 
         assert not parts.is_surrounded()
 """
@@ -68,7 +68,7 @@ os.register_at_fork(after_in_child=watch)
 """Each forked process writes the names of the modules that it has imported since."""
 OF_CONNECTING = {"encodings.idna", "encodings.unicode_escape", "stringprep", "unicodedata"}
 OF_DJANGO = {"django.core.cache.backends.locmem"}
-OF_SCHEDULES = {"cronsim", "cronsim.cronsim", "django_txtasks.schedules.changes"}
+OF_SCHEDULES = {"cronsim", "cronsim.cronsim", "django_txtasks.features.schedules.changes"}
 """Only the cleaner imports them."""
 
 
@@ -138,7 +138,7 @@ def test_without_a_broker_a_worker_never_imports_pika():
         "import django_txtasks.management.commands.runworkers\n"
         "import django_txtasks.management.commands.runcleaner"
     )
-    assert "django_txtasks.worker.worker" in modules
+    assert "django_txtasks.core.working.worker" in modules
     assert "pika" not in modules
 
 

@@ -31,10 +31,10 @@ from model.package import ALIAS, assert_alike
 from model.tables import PERSON
 from model.workers_machine import CallersAndWorkers, ended_of
 
+from django_txtasks.core.ground.retention import Horizon
+from django_txtasks.core.rows import cleaning, overdue, workers
+from django_txtasks.core.rows.attempts import Arrow
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import cleaning, overdue, workers
-from django_txtasks.lifecycle.attempts import Arrow
-from django_txtasks.rules.retention import Horizon
 
 ANY_AGE = timedelta(seconds=-1)
 """Older than in a second: all rows, also those of this very millisecond."""

@@ -14,11 +14,12 @@ from probe import framework, tasks
 from test_lifecycle import claim_one, claimed_twice, clean, declare_lost, new_worker
 
 from django_txtasks.conf import get_config
+from django_txtasks.core.ground.retention import Horizon
+from django_txtasks.core.rows import cleaning
 from django_txtasks.exceptions import ClaimLost, StepRefused
-from django_txtasks.lifecycle import cleaning, operators
+from django_txtasks.features.steps.context import Steps
 from django_txtasks.models import FinishedTask, Status, Step, Task
-from django_txtasks.rules.retention import Horizon
-from django_txtasks.steps.context import Steps
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
@@ -152,7 +153,7 @@ def test_until_a_step_has_committed_its_task_cannot_be_given_to_another():
     def slow_commit():
         with transaction.atomic():
             tasks.ran("one")
-            from django_txtasks.steps import rows as steps
+            from django_txtasks.features.steps import rows as steps
 
             steps.keep("default", attempt, "one", "1")
             kept.set()
@@ -212,7 +213,7 @@ def test_steps_go_with_their_finished_task(txtasks):
 
 
 def test_steps_of_tasks_that_are_not_kept_are_purged_in_time(txtasks, monkeypatch):
-    monkeypatch.setattr("django_txtasks.steps.rows.TASKS_PER_LOOK", 3)
+    monkeypatch.setattr("django_txtasks.features.steps.rows.TASKS_PER_LOOK", 3)
     txtasks(keep_finished=0)
     kept = [tasks.two_steps.using(max_attempts=1).enqueue(f"dead {n}") for n in range(4)]
     run_due_tasks(reraise=False)
@@ -225,10 +226,10 @@ def test_steps_of_tasks_that_are_not_kept_are_purged_in_time(txtasks, monkeypatc
 
 
 def test_a_pass_looks_at_some_tasks_and_the_next_one_goes_on(monkeypatch):
-    from django_txtasks.cleaner import parts
+    from django_txtasks.core.cleaning import parts
     from django_txtasks.features.steps import of_cleaner
 
-    monkeypatch.setattr("django_txtasks.steps.rows.TASKS_PER_LOOK", 2)
+    monkeypatch.setattr("django_txtasks.features.steps.rows.TASKS_PER_LOOK", 2)
     monkeypatch.setattr(parts, "LOOKS_WITHOUT_CHANGE", 1)
     for n in range(5):
         tasks.two_steps.using(max_attempts=1).enqueue(f"dead {n}")

@@ -18,12 +18,12 @@ from settings import database
 
 from django_txtasks import checks
 from django_txtasks.conf import get_config
-from django_txtasks.inspection import bloat
-from django_txtasks.lifecycle import workers
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.turn import Capacity
-from django_txtasks.worker.schedule import Plan
-from django_txtasks.worker.turn_writer import TurnWriter
+from django_txtasks.core.rows import workers
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.rows.turn import Capacity
+from django_txtasks.core.working.schedule import Plan
+from django_txtasks.core.working.turn_writer import TurnWriter
+from django_txtasks.insight import bloat
 
 IS_POSTGRES = connection.vendor == "postgresql"
 on_postgres = pytest.mark.skipif(not IS_POSTGRES, reason="other databases have no such parameters")

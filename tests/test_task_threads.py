@@ -20,7 +20,7 @@ from test_sessions_of_slots import (
     run_one_after_the_other,
 )
 
-from django_txtasks.worker.running import task_threads
+from django_txtasks.guards import task_threads
 
 pytestmark = [pytest.mark.usefixtures("rows", "quick"), has_sessions]
 LISTED = {

@@ -17,8 +17,8 @@ from django.utils import timezone
 from probe import tasks
 
 import django_txtasks
-from django_txtasks.lifecycle import pausing
 from django_txtasks.models import Cleaner, Lane, PausedQueue, Schedule, Task, Worker
+from django_txtasks.operations import pausing
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 

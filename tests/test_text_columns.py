@@ -14,6 +14,7 @@ from probe import asking, tasks
 from django_txtasks import batch
 from django_txtasks.contrib import people
 from django_txtasks.contrib.people.models import Question
+from django_txtasks.features.stacks.requests import request_stack
 from django_txtasks.models import (
     Batch,
     FinishedTask,
@@ -25,7 +26,6 @@ from django_txtasks.models import (
     Step,
     Worker,
 )
-from django_txtasks.stacks.requests import request_stack
 
 TEXT = "Привет, Łódź \N{THUMBS UP SIGN} \N{SNOWMAN}"
 pytestmark = [

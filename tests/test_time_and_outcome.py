@@ -12,9 +12,9 @@ from probe import tasks
 from servers import PgBouncer
 
 from django_txtasks import batch, publish, resume
+from django_txtasks.features.schedules.rules import tick_of_id
+from django_txtasks.features.steps.answering import token_of
 from django_txtasks.models import FinishedTask, Schedule, Task, Wait
-from django_txtasks.rules.schedules import tick_of_id
-from django_txtasks.steps.answering import token_of
 
 pytestmark = pytest.mark.usefixtures("rows")
 ONLY_POSTGRESQL = pytest.mark.skipif(

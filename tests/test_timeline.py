@@ -12,8 +12,8 @@ from django.urls import reverse
 from probe import tasks
 
 from django_txtasks import enqueue_task
-from django_txtasks.cleaner.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning.cleaner import Cleaner
 from django_txtasks.models import EndedWorker, FinishedTask, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")

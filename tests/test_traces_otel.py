@@ -12,7 +12,8 @@ from django.db import transaction
 from probe import on_loop, tasks
 from test_sessions_of_slots import run_one_after_the_other
 
-from django_txtasks import enqueue_many, tracing
+from django_txtasks import enqueue_many
+from django_txtasks.features.traces import tracing
 from django_txtasks.models import FinishedTask, Task
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk is not installed")

@@ -13,7 +13,8 @@ from probe import on_loop, sessions, tasks
 from test_schedules import add, tick
 from test_sessions_of_slots import run_one_after_the_other
 
-from django_txtasks import enqueue_many, tracing
+from django_txtasks import enqueue_many
+from django_txtasks.features.traces import tracing
 from django_txtasks.models import FinishedTask, Task
 
 sentry_sdk = pytest.importorskip("sentry_sdk", reason="sentry-sdk is not installed")

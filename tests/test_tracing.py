@@ -13,7 +13,8 @@ from probe import on_loop, tasks
 from test_schedules import add, tick
 from test_sessions_of_slots import run_one_after_the_other
 
-from django_txtasks import batch, enqueue_many, tracing
+from django_txtasks import batch, enqueue_many
+from django_txtasks.features.traces import tracing
 from django_txtasks.models import FinishedTask, Task
 
 pytestmark = [pytest.mark.usefixtures("rows", "quick"), pytest.mark.smoke]
@@ -82,9 +83,9 @@ def test_without_the_apps_neither_library_is_imported(processes):
     code = """
 import sys, django
 django.setup()
-from django_txtasks import tracing
+from django_txtasks.features.traces import tracing
 from django_txtasks.management.commands import runcleaner, runworkers
-from django_txtasks.worker import worker
+from django_txtasks.core.working import worker
 from probe import tasks
 found = {one.partition(".")[0] for one in sys.modules} & {"opentelemetry", "sentry_sdk"}
 assert not found, found
@@ -134,7 +135,7 @@ def test_a_tracer_learns_of_a_call_that_failed(tracer):
         transaction.atomic(),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr("django_txtasks.enqueueing.calls.new_ids", lambda count: [row.pk])
+        patch.setattr("django_txtasks.core.enqueueing.calls.new_ids", lambda count: [row.pk])
         tasks.note.enqueue()
     assert tracer.calls[-1].error is raised.value
     assert tracer.calls[-1].handles == ()

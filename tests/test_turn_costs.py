@@ -13,12 +13,12 @@ from probe import tasks
 
 from django_txtasks import enqueue_many
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import engines, workers
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
+from django_txtasks.core.rows import engines, workers
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.rows.turn import Capacity, Scan, TurnRequest
+from django_txtasks.core.working.running.limits import NO_LIMIT
+from django_txtasks.core.working.schedule import Plan
 from django_txtasks.models import Status, Worker
-from django_txtasks.worker.running.limits import NO_LIMIT
-from django_txtasks.worker.schedule import Plan
 
 pytestmark = pytest.mark.usefixtures("rows")
 on_mariadb = pytest.mark.skipif(connection.vendor != "mysql", reason="MariaDB has blocks")

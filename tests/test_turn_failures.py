@@ -16,20 +16,21 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 from probe import tasks
 
 from django_txtasks import signals
-from django_txtasks.cleaner.cleaner import Cleaner
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning.cleaner import Cleaner
+from django_txtasks.core.rows import workers
+from django_txtasks.core.rows.attempts import Arrow, Attempt, Ended
+from django_txtasks.core.rows.engines import portable
+from django_txtasks.core.rows.turn import Bucket, Capacity, Scan, TurnRequest, TurnResult
+from django_txtasks.core.working.running.slots import Slots
+from django_txtasks.core.working.schedule import Plan, TurnSchedule
+from django_txtasks.core.working.turn_writer import TurnWriter
 from django_txtasks.database.time_limits import fetch_within, try_within
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.lifecycle import ranges, workers
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.engines import portable
-from django_txtasks.lifecycle.turn import Bucket, Capacity, Scan, TurnRequest, TurnResult
+from django_txtasks.fast import ranges
+from django_txtasks.fast.sweep import PART_LIMIT_SECONDS, Size, Sweep
 from django_txtasks.models import FinishedTask, Status, Task, Worker
 from django_txtasks.signals import outage
-from django_txtasks.worker.running.slots import Slots
-from django_txtasks.worker.schedule import Plan, TurnSchedule
-from django_txtasks.worker.sweep import PART_LIMIT_SECONDS, Size, Sweep
-from django_txtasks.worker.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
 on_postgres = pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL's own way")
@@ -333,7 +334,7 @@ def test_after_a_pass_in_parts_that_took_no_time_a_scan_looks_at_all_again(
     turn_writer, monkeypatch
 ):
     monkeypatch.setattr(
-        "django_txtasks.worker.scan_cursor.SLOW_SCAN_SECONDS", 600.0
+        "django_txtasks.core.working.scan_cursor.SLOW_SCAN_SECONDS", 600.0
     )  # however slow this machine is
     writer = turn_writer
     writer.scans.begin()

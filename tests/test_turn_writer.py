@@ -11,13 +11,13 @@ from django.test.utils import CaptureQueriesContext
 from probe import tasks
 
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import cleaning
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.turn import Capacity
+from django_txtasks.core.rows import cleaning
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.rows.turn import Capacity
+from django_txtasks.core.working.registration import DeclaredLost
+from django_txtasks.core.working.schedule import Plan
+from django_txtasks.core.working.turn_writer import TurnWriter
 from django_txtasks.models import FinishedTask, Status, Task, Worker
-from django_txtasks.worker.registration import DeclaredLost
-from django_txtasks.worker.schedule import Plan
-from django_txtasks.worker.turn_writer import TurnWriter
 
 pytestmark = pytest.mark.usefixtures("rows")
 on_postgres = pytest.mark.skipif(

@@ -18,13 +18,13 @@ from probe import tasks
 from probe.models import Run
 from proxy import Proxy
 
-from django_txtasks.broker.will import LastWillConnection, LastWillConsumer
-from django_txtasks.cleaner import Cleaner
-from django_txtasks.cleaner.failure_detector import FailureDetector
-from django_txtasks.cleaner.suspicion import GRACE_AT_HOME_SECONDS, GRACE_SECONDS
 from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.cleaning.failure_detector import FailureDetector
+from django_txtasks.core.cleaning.suspicion import GRACE_AT_HOME_SECONDS, GRACE_SECONDS
+from django_txtasks.core.rows import cleaning, workers
 from django_txtasks.database import sessions
-from django_txtasks.lifecycle import cleaning, workers
+from django_txtasks.hints.broker.will import LastWillConnection, LastWillConsumer
 from django_txtasks.models import Status, Worker
 
 pytestmark = pytest.mark.usefixtures("rows")
@@ -481,7 +481,7 @@ def test_a_will_is_renewed_before_rabbitmq_runs_out_of_patience(broker, txtasks,
     will = LastWillConnection(get_config(), "default", lambda: None)
     will.start()
     helpers.wait_until(lambda: will.number_for(me) == 1)
-    monkeypatch.setattr("django_txtasks.broker.will.RENEW_AFTER_SECONDS", 1.0)
+    monkeypatch.setattr("django_txtasks.hints.broker.will.RENEW_AFTER_SECONDS", 1.0)
     helpers.wait_until(lambda: will.number_for(me) == 2)
     will.stop()
     with pika.BlockingConnection(pika.URLParameters(broker)) as amqp:

@@ -17,13 +17,15 @@ from probe.models import Run
 from django_txtasks import cancel_tasks, enqueue_many, status_of, task
 from django_txtasks.backends import compat
 from django_txtasks.conf import get_config
+from django_txtasks.core.ground.retention import Horizon
+from django_txtasks.core.rows import cleaning, engines, outcomes, workers
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.rows.enqueueing import Edge
+from django_txtasks.core.rows.turn import Capacity, Scan, TurnRequest
 from django_txtasks.exceptions import InvalidArguments, InvalidDeclaration, InvalidOption
-from django_txtasks.lifecycle import cleaning, engines, merging, operators, outcomes, workers
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.enqueueing import Edge
-from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
+from django_txtasks.features.unique import merging
 from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task
-from django_txtasks.rules.retention import Horizon
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
 
 pytestmark = pytest.mark.usefixtures("rows")

@@ -21,11 +21,12 @@ from probe import tasks
 
 from django_txtasks import cancel_task
 from django_txtasks.conf import get_config
+from django_txtasks.core.rows import cleaning, engines, outcomes, workers
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.rows.turn import Capacity, Scan, TurnRequest
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import cleaning, engines, operators, outcomes, workers
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.turn import Capacity, Scan, TurnRequest
 from django_txtasks.models import FinishedTask, Outcome, Task
+from django_txtasks.operations import operators
 
 QUEUES = ("default", "mail")
 

@@ -17,8 +17,8 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from probe import tasks
 
-from django_txtasks.lifecycle import operators
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
+from django_txtasks.operations import operators
 
 pytestmark = pytest.mark.usefixtures("rows")
 

@@ -17,10 +17,10 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
-from django_txtasks.lifecycle import names
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.declaring import registry
+from django_txtasks.features.reports import names
 from django_txtasks.models import Status, Task, Worker
 
 TASKS = "/admin/txtasks/task/"

@@ -14,15 +14,15 @@ from probe import tasks
 
 from django_txtasks import enqueue_many, enqueue_task
 from django_txtasks.conf import get_config
+from django_txtasks.core.working import scan_cursor
+from django_txtasks.core.working.scan_cursor import ScanCursor
+from django_txtasks.core.working.schedule import TurnSchedule
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.lifecycle import upcoming
+from django_txtasks.fast import upcoming
+from django_txtasks.fast import upcoming_look as looks
+from django_txtasks.fast.upcoming_look import UpcomingLook
 from django_txtasks.models import FinishedTask, PausedQueue, Task
-from django_txtasks.worker import scan_cursor
-from django_txtasks.worker.looks import upcoming as looks
-from django_txtasks.worker.looks.upcoming import UpcomingLook
-from django_txtasks.worker.scan_cursor import ScanCursor
-from django_txtasks.worker.schedule import TurnSchedule
 
 pytestmark = pytest.mark.usefixtures("rows")
 

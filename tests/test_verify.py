@@ -712,8 +712,9 @@ class Breaking(AppConfig):
     name = "broken_project"
 
     def ready(self):
-        from django_txtasks.lifecycle import batch_statements, statements
-        from django_txtasks.steps import statements as of_steps
+        from django_txtasks.features.batches import statements as batch_statements
+        from django_txtasks.core.rows import statements
+        from django_txtasks.features.steps import statements as of_steps
 
         statements.RETRY = "DELETE FROM txtasks_task WHERE id = %(id)s AND status = 'claimed'"
         batch_statements.STATE_OF_BATCH = "SELECT NULL, 1, 1"

@@ -16,9 +16,9 @@ from probe.models import Run, wait_for_the_writer
 from test_step_crashes import QUICK, start
 
 from django_txtasks import resume
-from django_txtasks.lifecycle import operators
+from django_txtasks.features.steps.answering import token_of
 from django_txtasks.models import Task, Wait
-from django_txtasks.steps.answering import token_of
+from django_txtasks.operations import operators
 
 FROZEN_AT = {
     "early": ["bring commit", "ask commit"],

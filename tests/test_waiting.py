@@ -21,8 +21,8 @@ from django_txtasks import (
     get_handle,
 )
 from django_txtasks.exceptions import InvalidArguments, InvalidOption
+from django_txtasks.features.results import polling
 from django_txtasks.models import FinishedTask, Status, Task
-from django_txtasks.results import polling
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 

@@ -20,7 +20,7 @@ from proxy import Proxy
 from test_sessions_of_slots import on_postgres, pool  # noqa: F401 -- a fixture
 
 from django_txtasks import ResultTimeout, enqueue_task, get_handle
-from django_txtasks.results import polling
+from django_txtasks.features.results import polling
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 has_server = pytest.mark.skipif(connection.vendor == "sqlite", reason="what a server has")
@@ -275,7 +275,7 @@ import django
 django.setup()
 from django.db import connections
 from django_txtasks import ResultTimeout, aget_handle
-from django_txtasks.results import polling
+from django_txtasks.features.results import polling
 polling.ANSWER_SECONDS = 0.5
 connections.settings["default"].update(HOST="127.0.0.1", PORT=sys.argv[1])
 looked, ends_of = [], polling.task_states.ends_of

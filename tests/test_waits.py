@@ -14,17 +14,18 @@ from probe import tasks
 from test_lifecycle import claim_one, claimed_twice, clean, ended, new_worker, record
 
 from django_txtasks import InvalidToken, Suspended, WaitTimedOut, aresume, resume, resume_url
+from django_txtasks.core.ground.retention import Horizon
+from django_txtasks.core.rows import cleaning
+from django_txtasks.core.rows.attempts import Arrow
+from django_txtasks.core.working.running.verdicts import failed
 from django_txtasks.exceptions import ClaimLost, InvalidArguments
-from django_txtasks.inspection.explain import explain
-from django_txtasks.lifecycle import cleaning, operators
-from django_txtasks.lifecycle.attempts import Arrow
+from django_txtasks.features.steps import waits
+from django_txtasks.features.steps.answering import token_of
+from django_txtasks.features.steps.context import Steps
+from django_txtasks.insight.explain import explain
 from django_txtasks.models import FinishedTask, Status, Step, Task, Wait
-from django_txtasks.rules.retention import Horizon
-from django_txtasks.steps import waits
-from django_txtasks.steps.answering import token_of
-from django_txtasks.steps.context import Steps
+from django_txtasks.operations import operators
 from django_txtasks.testing import run_due_tasks
-from django_txtasks.worker.running.verdicts import failed
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 

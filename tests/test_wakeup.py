@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from django_txtasks.wakeup import WakeUp
+from django_txtasks.core.ground.wakeup import WakeUp
 
 PATIENCE = 60.0
 

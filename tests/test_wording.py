@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import django_txtasks
-from django_txtasks.inspection.finding import Finding
-from django_txtasks.wording import counted
+from django_txtasks.core.ground.wording import counted
+from django_txtasks.insight.finding import Finding
 
 PACKAGE = Path(django_txtasks.__file__).parent
 NOUNS = (

@@ -49,7 +49,7 @@ def test_results_are_kept():
 def test_a_result_that_cannot_be_stored_leaves_the_task_dead_with_the_reason(value, settings):
     handle = tasks.give.enqueue("as module")
     helpers.execute("UPDATE txtasks_task SET task_name = 'probe.tasks.give_bad'")
-    from django_txtasks.declarations import registry
+    from django_txtasks.core.declaring import registry
 
     declaration = registry.get("probe.tasks.give")
     from dataclasses import replace
@@ -131,7 +131,7 @@ def test_an_error_text_that_no_database_stores_is_cleaned():
     handle = tasks.fail.enqueue("ok")
     from dataclasses import replace
 
-    from django_txtasks.declarations import registry
+    from django_txtasks.core.declaring import registry
 
     def bad(_):
         raise ValueError("NUL \x00, surrogate \ud800, " + "long " * 100_000)

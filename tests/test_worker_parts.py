@@ -13,9 +13,9 @@ from probe.models import Run
 
 from django_txtasks import enqueue_many, signals
 from django_txtasks.core.ground.seams import OF_WORKER
-from django_txtasks.lifecycle.attempts import Arrow
+from django_txtasks.core.rows.attempts import Arrow
+from django_txtasks.core.working.parts import Part, Parts
 from django_txtasks.models import Status
-from django_txtasks.worker.parts import Part, Parts
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 

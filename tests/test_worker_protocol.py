@@ -20,9 +20,9 @@ from django.db import connection, transaction
 from probe import tasks
 
 from django_txtasks import batch
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle.history import KEPT
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.rows.history import KEPT
 from django_txtasks.models import EndedWorker, FinishedTask, PausedQueue, Status, Task, Worker
 
 pytestmark = [

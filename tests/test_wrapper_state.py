@@ -12,8 +12,8 @@ from test_sessions_of_slots import MINE, has_sessions, results, run_one_after_th
 
 from django_txtasks import testing
 from django_txtasks.database import sessions as database_sessions
+from django_txtasks.guards.wrapper_state import WrapperState
 from django_txtasks.signals import attempt_starting
-from django_txtasks.worker.running.wrapper_state import WrapperState
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
 
@@ -176,8 +176,8 @@ def test_an_error_of_a_receiver_fails_the_attempt_and_its_task_does_not_run(at_s
 
 
 def test_a_connection_in_the_transaction_of_a_test_is_left_alone(at_start, txtasks):
-    from django_txtasks.lifecycle.attempts import Attempt
-    from django_txtasks.worker.running.limits import TimeLimit
+    from django_txtasks.core.rows.attempts import Attempt
+    from django_txtasks.core.working.running.limits import TimeLimit
 
     runner = helpers.runner()
     handle = sessions.bend_connection.enqueue("tenant")

@@ -54,7 +54,7 @@ def turns(repeat: int) -> Costs:
     from bench import tasks
 
     from django_txtasks import enqueue_many
-    from django_txtasks.worker.schedule import Plan
+    from django_txtasks.core.working.schedule import Plan
 
     times = _Times()
     with _writer(("default",), ("bench.tasks.idempotent",)) as (writer, room):
@@ -79,7 +79,7 @@ def turns(repeat: int) -> Costs:
 
 def backlog(repeat: int) -> Costs:
     """Turns that claim and finish ``AT_ONCE`` rows of a backlog in 20 queues: the first ones and the last ones."""
-    from django_txtasks.worker.schedule import Plan
+    from django_txtasks.core.working.schedule import Plan
 
     _fill_if_empty(txtasks_pages.LIVE, "txtasks_task", BACKLOG)
     queues = tuple(f"queue_{one}" for one in range(txtasks_pages.QUEUES))
@@ -100,9 +100,9 @@ def backlog(repeat: int) -> Costs:
 def _writer(queues: tuple[str, ...], names: tuple[str, ...]) -> Any:
     """The turns of a new worker, and the capacity for a number of short tasks."""
     from django_txtasks.conf import get_config
-    from django_txtasks.lifecycle.turn import Capacity, Subscription
-    from django_txtasks.worker.schedule import Plan
-    from django_txtasks.worker.turn_writer import TurnWriter
+    from django_txtasks.core.rows.turn import Capacity, Subscription
+    from django_txtasks.core.working.schedule import Plan
+    from django_txtasks.core.working.turn_writer import TurnWriter
 
     def room(number: int) -> Capacity:
         return Capacity(number)
@@ -114,8 +114,8 @@ def _writer(queues: tuple[str, ...], names: tuple[str, ...]) -> Any:
 
 
 def _finish(writer: Any, room: Any, attempts: Iterable[Any], timed: Any) -> None:
-    from django_txtasks.lifecycle.attempts import Arrow, Ended
-    from django_txtasks.worker.schedule import Plan
+    from django_txtasks.core.rows.attempts import Arrow, Ended
+    from django_txtasks.core.working.schedule import Plan
 
     writer.buffer.add([Ended(attempt=attempt, arrow=Arrow.FINISH) for attempt in attempts])
     with timed:
@@ -145,8 +145,8 @@ def commands(repeat: int) -> Costs:
     """Commands for people, and a pass of a cleaner that finds nothing to do."""
     from django.core.management import call_command
 
-    from django_txtasks.cleaner import Cleaner
     from django_txtasks.conf import get_config
+    from django_txtasks.core.cleaning import Cleaner
 
     times = _Times()
     for _ in range(max(1, repeat // 10)):
@@ -167,9 +167,9 @@ def commands(repeat: int) -> Costs:
 
 def prune(repeat: int) -> Costs:
     """Removal of the oldest rows of history, 500 in a look; then a look from the oldest row on again."""
+    from django_txtasks.core.ground.retention import Horizon
+    from django_txtasks.core.rows import cleaning
     from django_txtasks.database.transactions import own_transaction
-    from django_txtasks.lifecycle import cleaning
-    from django_txtasks.rules.retention import Horizon
 
     _fill_if_empty(txtasks_pages.FINISHED, "txtasks_finishedtask", BACKLOG)
     slices = min(SLICES, repeat * 15)

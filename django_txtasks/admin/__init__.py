@@ -1,6 +1,6 @@
 """Admin pages: lists of tasks, finished tasks, workers and their settings, and the actions of a person.
 
-Nothing here writes a task. Each action calls ``lifecycle.operators``, which locks the row and checks its
+Nothing here writes a task. Each action calls ``operations.operators``, which locks the row and checks its
 state.
 
 * ``overview``: the page *At a glance*, whose parts ``glance`` puts into words and links

@@ -21,11 +21,11 @@ from django_txtasks.admin.bounded import following_indexes
 from django_txtasks.admin.confirming import ON_PAGE, Chosen, page_of_request
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import as_uuid
-from django_txtasks.lifecycle import names
-from django_txtasks.lifecycle.operators import Spread
+from django_txtasks.features.reports import names
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
 from django_txtasks.operations import slices
 from django_txtasks.operations.moved import Moved
+from django_txtasks.operations.operators import Spread
 from django_txtasks.operations.rows import Row
 from django_txtasks.operations.verbs import COMPENSATED, VERBS, Verb
 

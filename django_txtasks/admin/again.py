@@ -18,8 +18,8 @@ from django_txtasks import signals
 from django_txtasks.admin import shown
 from django_txtasks.admin.actions import may
 from django_txtasks.admin.columns import parse
-from django_txtasks.declarations.redaction import REDACTED
 from django_txtasks.exceptions import TxTasksError
+from django_txtasks.features.redaction.declaring import REDACTED
 from django_txtasks.models import Status, Task
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import fields, shown
 from django_txtasks.admin.pages import ReadOnly, task_link
-from django_txtasks.enqueueing.batches import MOST_COUNTED, BatchHandle, BatchStatus
-from django_txtasks.lifecycle import batches
+from django_txtasks.core.ground.wording import whole
+from django_txtasks.features.batches import rows as batches
+from django_txtasks.features.batches.api import MOST_COUNTED, BatchHandle, BatchStatus
 from django_txtasks.models import Batch, FinishedTask, Task
-from django_txtasks.wording import whole
 
 MOST_MEMBERS = 50
 """Highest number of members of one kind that a batch's page lists."""

@@ -19,12 +19,12 @@ from django_txtasks.admin import causes
 from django_txtasks.admin.bounded import MAX_ROWS
 from django_txtasks.admin.confirming import MAX_IN_REQUEST, Chosen
 from django_txtasks.admin.numbers import RETRYING
-from django_txtasks.bulk import NAME, ordering
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
-from django_txtasks.lifecycle.operators import Spread
+from django_txtasks.core.declaring import registry
+from django_txtasks.features.bulk import NAME, ordering
 from django_txtasks.models import Task
 from django_txtasks.operations.choice import Choice
+from django_txtasks.operations.operators import Spread
 from django_txtasks.operations.pages import Bound, click_of
 from django_txtasks.operations.slices import Order
 

@@ -15,10 +15,10 @@ from django_txtasks.admin import links, shown
 from django_txtasks.admin.bounded import ReadOrder, order_of_tasks
 from django_txtasks.admin.filters import ChoiceFilter
 from django_txtasks.admin.numbers import RETRYING
+from django_txtasks.core.ground.wording import whole
 from django_txtasks.database.dialect import dialect_of
 from django_txtasks.models import Status
 from django_txtasks.stats import by_cause, releases
-from django_txtasks.wording import whole
 
 if TYPE_CHECKING:
     from django_txtasks.admin.filters import Choices

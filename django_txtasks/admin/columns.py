@@ -13,7 +13,7 @@ from django.db.models import CharField, F, Func, TextField
 from django.db.models.functions import Cast, Left
 from django.utils.translation import gettext as _
 
-from django_txtasks.wording import whole
+from django_txtasks.core.ground.wording import whole
 
 MAX_JSON_CHARACTERS = 1_000_000
 """Longer values are not parsed. They are not shown either, because a value must be parsed to be redacted."""

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin.numbers import RETRYING, by_queue, by_state, with_numbers
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
+from django_txtasks.core.declaring import registry
 from django_txtasks.models import DatabaseNow, Lane, Outcome, Status, TaskQuerySet
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import fields, shown
 from django_txtasks.admin.pages import PagesWithStatus
+from django_txtasks.core.ground.wording import decimal, whole
 from django_txtasks.exceptions import ConfigError
+from django_txtasks.features.lanes.rules import KEYS, parse_value
 from django_txtasks.models import Lane
-from django_txtasks.rules.lanes import KEYS, parse_value
-from django_txtasks.wording import decimal, whole
 
 if TYPE_CHECKING:
-    from django_txtasks.lanes.status import LaneStatus
+    from django_txtasks.features.lanes.status import LaneStatus
 
 
 class LaneForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -92,7 +92,7 @@ class LaneAdmin(PagesWithStatus):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Write only the changed fields, no column that workers write. Django's log keeps the user's name."""
-        from django_txtasks.lanes import changes as lane_changes
+        from django_txtasks.features.lanes import changes as lane_changes
 
         alias, user = router.db_for_write(Lane), request.user.get_username()
         values = {key: form.cleaned_data[key] for key in KEYS if key in form.changed_data}
@@ -148,6 +148,6 @@ class LaneAdmin(PagesWithStatus):
 
 def _states(alias: str, names: list[str]) -> list[LaneStatus]:
     """Return the status of lanes. Only this page's requests import the code for it, which is large."""
-    from django_txtasks.lanes.status import status_of_lanes
+    from django_txtasks.features.lanes.status import status_of_lanes
 
     return status_of_lanes(alias, names)

@@ -19,10 +19,10 @@ from django_txtasks.admin.bounded import LAST_FINISHED, ReadOrder
 from django_txtasks.admin.pages import TaskPages
 from django_txtasks.admin.stacks import StackOnPage, StopOnPage, on_page
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import names
+from django_txtasks.core.ground.wording import span
+from django_txtasks.features.progress.rows import progress_of
+from django_txtasks.features.reports import names
 from django_txtasks.models import FinishedTask, Outcome, Status, Task
-from django_txtasks.progress.rows import progress_of
-from django_txtasks.wording import span
 
 ON_CAUSE = {"revive": _("Revive all"), "hold": _("Hold all"), "discard": _("Discard all")}
 """Actions with a button above the list of a cause."""
@@ -80,7 +80,7 @@ class TaskAdmin(TaskActions, StopOnPage, StackOnPage, EnqueueAgain, TaskPages):
     @admin.display(description=_("explanation"))
     def reasons(self, task: Any) -> str:
         """Show the reasons why the task does not run, and the remedies, as ``txtasks_explain`` does."""
-        from django_txtasks.inspection.explain import explain  # imported by this page alone
+        from django_txtasks.insight.explain import explain  # imported by this page alone
 
         try:
             reasons = [on_page(task, one) for one in explain(task._state.db, task.pk)]

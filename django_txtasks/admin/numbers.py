@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import DatabaseError, connections
 from django.utils.translation import gettext
 
+from django_txtasks.core.ground.wording import span
 from django_txtasks.models import Status, Task
-from django_txtasks.wording import span
 
 if TYPE_CHECKING:
     from django_txtasks.overview import Count, Overview, QueueFigures

@@ -17,8 +17,8 @@ from django.utils.translation import gettext_lazy as _
 from django_txtasks.admin.pages import ReadOnly
 from django_txtasks.conf import get_config
 from django_txtasks.database.errors import text_of
-from django_txtasks.lifecycle import pausing
 from django_txtasks.models import Overview, PausedQueue, Task
+from django_txtasks.operations import pausing
 
 REFRESH_SECONDS = 5
 

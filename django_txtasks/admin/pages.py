@@ -27,7 +27,7 @@ from django_txtasks.admin.columns import MAX_LISTED_JSON_CHARACTERS, LastError, 
 from django_txtasks.admin.one_task import OneTask
 from django_txtasks.admin.searching import search
 from django_txtasks.admin.subjects.about import MAX_MERGED, SubjectsOnPage
-from django_txtasks.declarations import registry
+from django_txtasks.core.declaring import registry
 from django_txtasks.models import Batch, DatabaseNow, FinishedTask, Step, Task, Worker
 
 SHORT_ID = 8

@@ -16,8 +16,8 @@ from django_txtasks.admin import fields, links, shown
 from django_txtasks.admin.columns import MAX_LISTED_JSON_CHARACTERS, json_text
 from django_txtasks.admin.pages import ReadOnly
 from django_txtasks.conf import get_config
+from django_txtasks.core.ground.wording import span
 from django_txtasks.models import Cleaner, Status, Task, Worker
-from django_txtasks.wording import span
 
 MAX_DIGITS = 10
 """Digits of the longest process id. Python refuses to parse a number of more than 4,300 digits."""
@@ -149,7 +149,7 @@ class CleanerAdmin(ProcessPages):
     @admin.display(description=_("health"))
     def health(self, cleaner: Any) -> str:
         """Show the cleaner's state: at work, alive without a recent pass, or gone."""
-        from django_txtasks.lifecycle.cleaners import Seen  # imported by this page alone
+        from django_txtasks.core.rows.cleaners import Seen  # imported by this page alone
 
         state = Seen.of(cleaner)
         if not state.is_there:

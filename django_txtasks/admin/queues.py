@@ -15,8 +15,9 @@ from django.utils.translation import gettext_lazy as _
 from django_txtasks.admin import fields
 from django_txtasks.admin.pages import Pages
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import pausing, workers
+from django_txtasks.core.rows import workers
 from django_txtasks.models import PausedQueue
+from django_txtasks.operations import pausing
 
 
 class PauseForm(forms.ModelForm):  # type: ignore[type-arg]

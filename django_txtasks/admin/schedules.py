@@ -21,15 +21,15 @@ from django.utils.translation import gettext_lazy as _
 from django_txtasks.admin import fields, links, shown
 from django_txtasks.admin.pages import Pages, PagesWithStatus
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.ground.wording import span
 from django_txtasks.exceptions import InvalidSchedule, TxTasksError
+from django_txtasks.features.results.task_states import DONE
+from django_txtasks.features.schedules.code_versions import CONFIGURATION
 from django_txtasks.models import FinishedTask, Schedule, Status, Task
-from django_txtasks.results.task_states import DONE
-from django_txtasks.schedules.code_versions import CONFIGURATION
-from django_txtasks.wording import span
 
 if TYPE_CHECKING:
-    from django_txtasks.schedules.status import ScheduleStatus
+    from django_txtasks.features.schedules.status import ScheduleStatus
 
 READ_ONLY = ("state", "next_times", "last", "origin")
 
@@ -89,7 +89,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             if name in cleaned and cleaned[name] is None:
                 cleaned[name] = empty()
         if not self.errors:
-            from django_txtasks.schedules.periodic import DeclaredSchedule, check
+            from django_txtasks.features.schedules.periodic import DeclaredSchedule, check
 
             name = cleaned.get("name") or self.instance.pk
             try:
@@ -104,20 +104,20 @@ class ScheduleActions(Pages):
 
     @admin.action(description=_("Turn on"), permissions=["change"])
     def turn_on(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        from django_txtasks.schedules.changes import enable
+        from django_txtasks.features.schedules.changes import enable
 
         self._do(request, chosen, enable, _now("turned on"))
 
     @admin.action(description=_("Turn off"), permissions=["change"])
     def turn_off(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
-        from django_txtasks.schedules.changes import disable
+        from django_txtasks.features.schedules.changes import disable
 
         self._do(request, chosen, disable, _now("turned off"))
 
     @admin.action(description=_("Run now"), permissions=["change"])
     def run_now(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
         """Enqueue a task of each chosen schedule, regardless of its ticks."""
-        from django_txtasks.schedules.periodic import run_now
+        from django_txtasks.features.schedules.periodic import run_now
 
         self._do(request, chosen, lambda alias, name, *, keep, by: run_now(alias, name, by=by),
                  _now("runs now"))  # fmt: skip
@@ -125,7 +125,7 @@ class ScheduleActions(Pages):
     @admin.action(description=_("Follow the code again"), permissions=["change"])
     def follow_code(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
         """Undo the changes that people made to schedules of the code."""
-        from django_txtasks.schedules import changes, periodic
+        from django_txtasks.features.schedules import changes, periodic
 
         def follow(alias: str, name: str, *, keep: bool, by: str) -> bool:
             declared = periodic.declared(alias).get(name)
@@ -169,7 +169,7 @@ class ScheduleColumns(PagesWithStatus):
 
     def read_status(self, alias: str, rows: Sequence[Any]) -> list[ScheduleStatus]:
         """Return the status of schedules. Only requests import the code of schedules, not each process's start."""
-        from django_txtasks.schedules.status import status_of_rows
+        from django_txtasks.features.schedules.status import status_of_rows
 
         return status_of_rows(alias, rows)
 
@@ -213,7 +213,7 @@ class ScheduleColumns(PagesWithStatus):
 
     def _next_ticks(self, row: Any, count: int) -> list[datetime]:
         """Return the next ticks; none while the code lacks the task function."""
-        from django_txtasks.schedules.status import next_ticks
+        from django_txtasks.features.schedules.status import next_ticks
 
         return [] if self.status_of(row).lacks_function else next_ticks(row, count)
 
@@ -299,7 +299,7 @@ class ScheduleAdmin(ScheduleColumns, ScheduleActions):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Write only the changed fields, no column that cleaners write. Django's log keeps the user's name."""
-        from django_txtasks.schedules import changes, periodic
+        from django_txtasks.features.schedules import changes, periodic
 
         alias, by = router.db_for_write(Schedule), request.user.get_username()
         if not change:
@@ -314,7 +314,7 @@ class ScheduleAdmin(ScheduleColumns, ScheduleActions):
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Delete the schedule, and cancel its task that was written ahead."""
-        from django_txtasks.schedules.changes import disable
+        from django_txtasks.features.schedules.changes import disable
 
         alias, by = router.db_for_write(Schedule), request.user.get_username()
         disable(alias, obj.pk, keep=get_config().keeps("cancelled"), by=by)

@@ -15,11 +15,11 @@ from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _
 
 from django_txtasks.admin.columns import MAX_LISTED_JSON_CHARACTERS, parse
-from django_txtasks.declarations.redaction import judged, redacted
+from django_txtasks.core.ground.payload import clean_text
+from django_txtasks.core.ground.wording import seconds, span
+from django_txtasks.features.progress.notes import Progress
+from django_txtasks.features.redaction.declaring import judged, redacted
 from django_txtasks.models import Step, label_of
-from django_txtasks.progress import Progress
-from django_txtasks.rules.payload import clean_text
-from django_txtasks.wording import seconds, span
 
 P = ParamSpec("P")
 EMPTY = "–"  # noqa: RUF001 -- a dash, visible as an empty cell of a table

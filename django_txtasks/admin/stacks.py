@@ -16,13 +16,13 @@ from django_txtasks.admin import links, shown
 from django_txtasks.admin.actions import may
 from django_txtasks.admin.base import ModelAdmin
 from django_txtasks.admin.pages import page_of
-from django_txtasks.cancel_requests import UNHEARD_AFTER
+from django_txtasks.core.ground.cancel_requests import UNHEARD_AFTER
 from django_txtasks.exceptions import NotRunning
 from django_txtasks.models import FinishedTask, Status
 
 if TYPE_CHECKING:
-    from django_txtasks.inspection.explain import Reason
-    from django_txtasks.stacks import StackAnswer
+    from django_txtasks.features.stacks.requests import StackAnswer
+    from django_txtasks.insight.explain import Reason
 
 RELOAD_SECONDS = 2
 """Seconds after which a browser loads the page again while an answer is awaited, also without JavaScript."""
@@ -49,7 +49,7 @@ class StackOnPage(ModelAdmin):
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         if not (self.has_view_permission(request, task) and may(request, "look_into")):
             return HttpResponse(_now("You may not see the stack of running tasks."), status=403)
-        from django_txtasks.stacks import request_stack
+        from django_txtasks.features.stacks.requests import request_stack
 
         alias = (
             type(task).objects.select_for_update().db
@@ -138,7 +138,7 @@ class StopOnPage(ModelAdmin):
 
 def on_page(task: Any, reason: Reason) -> Reason:
     """Return a reason with what a person can do on the task's page, and with what the page does."""
-    from django_txtasks.inspection.explain import stop_command
+    from django_txtasks.insight.explain import stop_command
 
     if reason.gate == "claimed" and may(task.request, "ask_to_stop"):
         text = _now("To stop it, press “Ask to stop” on this page, or run %(command)s.")
@@ -163,7 +163,7 @@ def _may_stop_soon(task: Any) -> bool:
 def _last_answer(task: Any) -> StackAnswer | None:
     """Return the last request for the stack of a task; it is read once per page."""
     if not hasattr(task, "stack_answer"):
-        from django_txtasks.stacks import stack_of
+        from django_txtasks.features.stacks.requests import stack_of
 
         task.stack_answer = stack_of(task.pk, using=task._state.db)
     return task.stack_answer  # type: ignore[no-any-return]

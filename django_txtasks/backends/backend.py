@@ -68,7 +68,7 @@ class TxTasksBackend(_TakesOurOptions):
         Raises:
             InvalidTask, TypeError, TxTasksError: before any SQL.
         """
-        from django_txtasks.enqueueing import enqueue_and_read
+        from django_txtasks.core.enqueueing import enqueue_and_read
 
         self.validate_task(task)
         args, kwargs = compat.normalize_json(list(args)), compat.normalize_json(dict(kwargs))

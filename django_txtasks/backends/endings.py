@@ -17,7 +17,7 @@ from django.db import close_old_connections
 from django_txtasks import signals
 from django_txtasks.backends import compat
 from django_txtasks.backends.running import EntryPoint, was_announced
-from django_txtasks.declarations import registry
+from django_txtasks.core.declaring import registry
 from django_txtasks.signals import LogSignal
 
 ENDS = (

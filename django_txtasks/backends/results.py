@@ -11,7 +11,7 @@ from django.utils.dateparse import parse_datetime
 
 from django_txtasks.backends import compat
 from django_txtasks.backends.running import EntryPoint, task_error, workers_of
-from django_txtasks.declarations import registry
+from django_txtasks.core.declaring import registry
 
 if TYPE_CHECKING:
     from django_txtasks.models import FinishedTask
@@ -49,8 +49,8 @@ def _of_request(result: compat.TaskResult, row: FinishedTask) -> compat.TaskResu
 
 
 def _result(row: Row | FinishedTask, backend: str) -> compat.TaskResult:
-    from django_txtasks.lifecycle.attempts import read_entries
-    from django_txtasks.lifecycle.enqueueing import Times
+    from django_txtasks.core.rows.attempts import read_entries
+    from django_txtasks.core.rows.enqueueing import Times
 
     entry = registry.find(row.task_name)
     if entry is None or not isinstance(entry.function, EntryPoint):

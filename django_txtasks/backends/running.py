@@ -19,8 +19,10 @@ from django.dispatch import Signal
 from django.utils import timezone
 
 from django_txtasks.backends import compat
-from django_txtasks.declarations import registry
-from django_txtasks.declarations.arguments import misfit_of
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.declaring.arguments import misfit_of
+from django_txtasks.core.ground import payload
+from django_txtasks.core.ground.retry import is_last
 from django_txtasks.exceptions import (
     ClaimLost,
     NotInBatch,
@@ -32,14 +34,12 @@ from django_txtasks.exceptions import (
     class_path,
     meant,
 )
-from django_txtasks.rules import payload
-from django_txtasks.rules.retry import is_last
 from django_txtasks.signals import tracebacks
 
 if TYPE_CHECKING:
     from django_txtasks.backends.tasks import Task
     from django_txtasks.context import TaskContext as OurContext
-    from django_txtasks.enqueueing.batches import BatchHandle
+    from django_txtasks.features.batches.api import BatchHandle
 
 _LOGS = ("django.tasks.signals", "django_tasks.signals")
 MAX_ANNOUNCED = 10_000
@@ -104,7 +104,7 @@ class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it
 
     def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function once for all attempts; see ``django_txtasks.TaskContext``."""
-        from django_txtasks.steps.context import text_of_value
+        from django_txtasks.features.steps.context import text_of_value
 
         if self.ours is not None:
             return self.ours.step(name, function, *args, **kwargs)
@@ -119,7 +119,7 @@ class TaskContext(compat.TaskContext):  # type: ignore[misc]  # the stubs say it
 
     def key(self, name: str) -> str:
         """Return an idempotency key for a request to another system; see ``django_txtasks.TaskContext``."""
-        from django_txtasks.steps.context import key_of
+        from django_txtasks.features.steps.context import key_of
 
         return key_of(self.task_result.id, name)
 

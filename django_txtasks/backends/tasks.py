@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from django_txtasks.backends import compat
 from django_txtasks.backends.running import EntryPoint, TaskContext
-from django_txtasks.declarations import foreign, registry
-from django_txtasks.declarations.declaring import declaration_of
-from django_txtasks.declarations.hooks import HOOKS, WithResult
-from django_txtasks.declarations.options import OF_TASK, OF_USING, UsingOptions, refuse_unknown
-from django_txtasks.declarations.registry import Declaration
+from django_txtasks.core.declaring import foreign, registry
+from django_txtasks.core.declaring.declaring import declaration_of
+from django_txtasks.core.declaring.hooks import HOOKS, WithResult
+from django_txtasks.core.declaring.registry import Declaration
 from django_txtasks.exceptions import TxTasksError, UnknownOption
+from django_txtasks.options import OF_TASK, OF_USING, UsingOptions, refuse_unknown
 
 _DJANGOS = ("queue_name", "priority", "takes_context")
 """Options that Django's own task has, too."""

@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 from django.db import DatabaseError, InterfaceError, ProgrammingError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_txtasks.database import prepared
 from django_txtasks.database.errors import is_lock_timeout, is_repeatable
 from django_txtasks.database.execute import (
     bound,
@@ -23,6 +22,7 @@ from django_txtasks.database.execute import (
     is_dedicated,
     keep_cursor,
 )
+from django_txtasks.fast import prepared
 
 _IDLE = 0  # libpq's PQTRANS_IDLE: no transaction is open
 TIMES = 20

@@ -18,10 +18,10 @@ from pathlib import Path
 from django.utils.autoreload import DJANGO_AUTORELOAD_ENV, get_child_arguments
 
 from django_txtasks.conf import get_config
+from django_txtasks.core.ground.forks import register_at_fork
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.forks import register_at_fork
-from django_txtasks.worker.process import descriptors
-from django_txtasks.worker.process.orders import PARENT_PIPE, PIPE
+from django_txtasks.processes import descriptors
+from django_txtasks.processes.orders import PARENT_PIPE, PIPE
 
 __all__ = ["Workers", "start_workers"]
 

@@ -7,7 +7,7 @@ If ``TXTASKS["broker_url"]`` names a RabbitMQ, it is used: see ``broker``. Other
   ``session`` opens their sessions.
 * SQLite: ``file_watcher`` notices commits and reads due tasks; ``file_changes`` tells it when to look.
 * PostgreSQL, while RabbitMQ is away: ``reserve`` uses NOTIFY meanwhile.
-* Other databases send no messages, so workers look more often while there is work: see ``worker.looks.glances``.
+* Other databases send no messages, so workers look more often while there is work: see ``fast.glances``.
 
 No guarantee depends on a hint: if all hints are lost, workers scan every ``poll_interval``.
 """
@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_txtasks import broker
-from django_txtasks.conf import Config
-from django_txtasks.sending.buffer import BUFFER_IDS as BUFFER_IDS
+from django_txtasks.hints import broker
+from django_txtasks.hints.sending.buffer import BUFFER_IDS as BUFFER_IDS
 
-if TYPE_CHECKING:  # web processes do not need it
-    from django_txtasks.lifecycle.turn import Subscription
+if TYPE_CHECKING:  # ``conf`` has the settings of hints, and imports this folder
+    from django_txtasks.conf import Config
+    from django_txtasks.core.rows.turn import Subscription
 
 
 def can_notify(config: Config, vendor: str) -> bool:
@@ -66,7 +66,7 @@ def import_modules(config: Config, aliases: Iterable[str]) -> None:
     """
     vendors, names = {connections[alias].vendor for alias in aliases}, []
     if config.broker_url is not None:
-        names += ["broker.consumer", "broker.publisher", "broker.will"]
+        names += ["hints.broker.consumer", "hints.broker.publisher", "hints.broker.will"]
     if config.may_hint_by_database and "postgresql" in vendors:
         names += ["hints.listener", "hints.sender"]
         names += ["hints.reserve"] * (config.broker_url is not None)
@@ -82,7 +82,7 @@ def source(config: Config, subscription: Subscription, deliver: Callable[[Any], 
     """
     if config.broker_url is None:
         return of_database(config, subscription, deliver)
-    from django_txtasks.broker.consumer import HintConsumer  # imports pika
+    from django_txtasks.hints.broker.consumer import HintConsumer  # imports pika
 
     alias, queues = subscription.alias, subscription.hint_queues
     consumer = HintConsumer(config, alias, queues, deliver)

@@ -7,8 +7,8 @@ import time
 from datetime import timedelta
 
 from django_txtasks import signals
+from django_txtasks.core.ground.retry import backoff
 from django_txtasks.database.errors import text_of
-from django_txtasks.rules.retry import backoff
 
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=30)
 STABLE_AFTER_SECONDS = 3.0

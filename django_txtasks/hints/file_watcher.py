@@ -19,12 +19,12 @@ from typing import Any
 
 from django.db import connections
 
-from django_txtasks.database.file import refuse_replaced
+from django_txtasks.core.rows.turn import Subscription
+from django_txtasks.fast.heads import Heads
+from django_txtasks.guards.file import refuse_replaced
 from django_txtasks.hints.delivery import Delivery, Hint
 from django_txtasks.hints.failures import Failures
 from django_txtasks.hints.file_changes import FileChanges
-from django_txtasks.lifecycle.heads import Heads
-from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.models import Worker
 
 LOOK_EVERY_SECONDS, WHEN_BUSY_SECONDS = 0.03, 0.01

@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from django_txtasks import signals
+from django_txtasks.core.ground.retry import jitter
 from django_txtasks.hints import channel
 from django_txtasks.hints.delivery import Delivery, Hint
 from django_txtasks.hints.failures import Failures
+from django_txtasks.hints.sending import message as hint_message
 from django_txtasks.hints.session import close, open_session, session
-from django_txtasks.rules.retry import jitter
-from django_txtasks.sending import message as hint_message
 
 TEST_EVERY_SECONDS = 60.0
 TEST_SECONDS = 10.0

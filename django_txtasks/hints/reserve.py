@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from django_txtasks.broker.consumer import HintConsumer
+from django_txtasks.hints.broker.consumer import HintConsumer
 from django_txtasks.hints.listener import HintListener
 
 KEEP_SECONDS = 60.0

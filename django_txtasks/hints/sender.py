@@ -3,8 +3,8 @@
 They are not sent in the transaction that enqueues, because transactions that notify commit one after the other.
 The thread that has committed gives the hint to the socket, and does not wait for the answer. The sender's thread
 opens the session, reads the answers, and sends waiting hints. Each hint is followed by a rest, which is longer the
-more tasks come (see ``sending.rest``). Hints that come meanwhile are packed together, and the process and the
-database keep nearly all of their time for other work.
+more tasks come (see ``hints.sending.rest``). Hints that come meanwhile are packed together, and the process and
+the database keep nearly all of their time for other work.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import psycopg  # this module is imported only for PostgreSQL
 
 from django_txtasks.hints import channel
 from django_txtasks.hints.failures import Failures
+from django_txtasks.hints.sending.buffer import Packed
+from django_txtasks.hints.sending.sender import HintSender, SendersOfProcess
 from django_txtasks.hints.session import close, open_session
-from django_txtasks.sending.buffer import Packed
-from django_txtasks.sending.sender import HintSender, SendersOfProcess
 
 IDLE_SECONDS = 60.0
 """Seconds without a hint after which the session is closed."""

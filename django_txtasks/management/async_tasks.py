@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from django.core.management.base import CommandError
 
 from django_txtasks import signals
-from django_txtasks.declarations import registry
-from django_txtasks.lifecycle.turn import Kind, Subscription
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.ground.wording import counted
+from django_txtasks.core.rows.turn import Kind, Subscription
 from django_txtasks.management.probing import positive
-from django_txtasks.wording import counted
-from django_txtasks.worker.process import signs
-from django_txtasks.worker.process.child import Role
+from django_txtasks.processes import signs
+from django_txtasks.processes.child import Role
 
 MOST = 10_000
 NO_NAME = ""
@@ -78,7 +78,7 @@ class Split(NamedTuple):
     def import_modules(self) -> None:
         """Import what the event loop needs, so that its process shares it with this one."""
         if self.has_loop:
-            import django_txtasks.worker.loop.driver  # noqa: F401
+            import django_txtasks.features.async_loop.driver  # noqa: F401
 
     def tell(self) -> None:
         """Log once what happens to async functions, if that is not what the options ask for."""

@@ -11,18 +11,18 @@ from collections.abc import Callable, Sequence
 from django.db import connections
 
 from django_txtasks import hints, signals
-from django_txtasks.cleaner import Cleaner
-from django_txtasks.cleaner.renotifier import Notify
 from django_txtasks.conf import Config
-from django_txtasks.enqueueing.commit_hints import notify_now
-from django_txtasks.lifecycle import cleaners
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.cleaning.renotifier import Notify
+from django_txtasks.core.enqueueing.commit_hints import notify_now
+from django_txtasks.core.ground.wakeup import WakeUp
+from django_txtasks.core.rows import cleaners
 from django_txtasks.management.console import signals_in_background, stop_signals
-from django_txtasks.wakeup import WakeUp
-from django_txtasks.worker.process import signs
-from django_txtasks.worker.process.orders import obey
-from django_txtasks.worker.process.probes import Liveness, LivenessOfAll
-from django_txtasks.worker.process.shortage import news
-from django_txtasks.worker.process.shutdown import Shutdown
+from django_txtasks.processes import signs
+from django_txtasks.processes.orders import obey
+from django_txtasks.processes.probes import Liveness, LivenessOfAll
+from django_txtasks.processes.shortage import news
+from django_txtasks.processes.shutdown import Shutdown
 
 STOP_TIMEOUT_SECONDS = 3.0
 """Longest time for a piece of work to end after the process was told to stop. A piece that is cut off by the end
@@ -135,7 +135,7 @@ class Cleaning:
         """Clean one database until told to stop. A last will wakes the cleaner."""
         config, wake_up, wills = self._config, self._wake_ups[alias], None
         if config.broker_url is not None:
-            from django_txtasks.broker.will import LastWillConsumer  # imports pika
+            from django_txtasks.hints.broker.will import LastWillConsumer  # imports pika
 
             wills = LastWillConsumer(config, alias, wake_up.wake)
             wills.start()

@@ -18,15 +18,15 @@ from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import DatabaseError, InterfaceError, connections, router
 
 from django_txtasks import checks, hints, signals
+from django_txtasks.core.ground.wording import in_english
 from django_txtasks.database import sessions
 from django_txtasks.database.errors import text_of
 from django_txtasks.models import Task
+from django_txtasks.processes import descriptors
+from django_txtasks.processes.orphans import work_in_a_child
+from django_txtasks.processes.remains import exit_now
 from django_txtasks.signals import logs
 from django_txtasks.signals.tracebacks import printable
-from django_txtasks.wording import in_english
-from django_txtasks.worker.process import descriptors
-from django_txtasks.worker.process.orphans import work_in_a_child
-from django_txtasks.worker.process.remains import exit_now
 
 CHECKS = ["txtasks"]
 """The checks that a long-running command makes at its start. The project's other checks are left to ``check``:

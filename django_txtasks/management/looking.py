@@ -9,9 +9,9 @@ from typing import Any
 from django.db import DatabaseError
 
 from django_txtasks.database.errors import is_timeout
-from django_txtasks.inspection.late import Late
-from django_txtasks.inspection.no_writes import NAME as NO_WRITES
-from django_txtasks.inspection.status import QueueStatus, Snapshot, snapshot
+from django_txtasks.insight.late import Late
+from django_txtasks.insight.no_writes import NAME as NO_WRITES
+from django_txtasks.insight.status import QueueStatus, Snapshot, snapshot
 from django_txtasks.overview import Count, Overview, QueueFigures
 from django_txtasks.overview.gathering import gather
 

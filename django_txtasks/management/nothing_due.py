@@ -6,15 +6,15 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
+from django_txtasks.core.ground.wording import span
 from django_txtasks.database.execute import as_uuid
-from django_txtasks.inspection.explain import Reason, facts_of_pause
-from django_txtasks.inspection.finding import manage
-from django_txtasks.inspection.status import QueueStatus
-from django_txtasks.lifecycle.lane_buckets import LaneBucket
+from django_txtasks.features.lanes.buckets import LaneBucket
+from django_txtasks.insight.explain import Reason, facts_of_pause
+from django_txtasks.insight.finding import manage
+from django_txtasks.insight.status import QueueStatus
 from django_txtasks.management.looking import look
 from django_txtasks.models import PausedQueue
 from django_txtasks.overview import Count
-from django_txtasks.wording import span
 
 
 def nothing_due(alias: str, buckets: Sequence[LaneBucket]) -> Iterator[Reason]:

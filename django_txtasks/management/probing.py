@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from django.core.management.base import CommandError
 
 from django_txtasks.management.console import stop_signals, switch
-from django_txtasks.worker.process.probe_server import Page
-from django_txtasks.worker.process.probes import Liveness, LivenessOfAll, Probes
+from django_txtasks.processes.probe_server import Page
+from django_txtasks.processes.probes import Liveness, LivenessOfAll, Probes
 
 MAX_DIGITS = 10
 """Digits of an option. Python refuses to parse a number of more than 4,300 digits."""

@@ -12,12 +12,12 @@ from django.db import Error, connections
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
-from django_txtasks.database.server_kind import max_connections
+from django_txtasks.core.ground.wording import counted
+from django_txtasks.guards.server_kind import max_connections
 from django_txtasks.management.console import look_at
 from django_txtasks.management.probing import positive
-from django_txtasks.wording import counted
-from django_txtasks.worker.process.cpus import Cpus, cpus
-from django_txtasks.worker.process.scaling import Limits
+from django_txtasks.processes.cpus import Cpus, cpus
+from django_txtasks.processes.scaling import Limits
 
 AUTO = "auto"
 LEAST_WITHIN, MOST_WITHIN = 2, 86_400

@@ -8,16 +8,16 @@ from datetime import timedelta
 
 from django.db import DatabaseError, InterfaceError, connections
 
+from django_txtasks.core.ground.wakeup import WakeUp
 from django_txtasks.database.errors import text_of
-from django_txtasks.load import Look, look
+from django_txtasks.insight.load import Look, look
 from django_txtasks.management.console import signals_in_background, stop_signals
+from django_txtasks.processes import signs
+from django_txtasks.processes.orders import obey
+from django_txtasks.processes.probes import Liveness
+from django_txtasks.processes.shortage import news
+from django_txtasks.processes.shutdown import Shutdown
 from django_txtasks.signals.outage import Outage
-from django_txtasks.wakeup import WakeUp
-from django_txtasks.worker.process import signs
-from django_txtasks.worker.process.orders import obey
-from django_txtasks.worker.process.probes import Liveness
-from django_txtasks.worker.process.shortage import news
-from django_txtasks.worker.process.shutdown import Shutdown
 
 LOOK_SECONDS = 2.0
 """Seconds between two looks of the child of a supervisor."""

@@ -6,9 +6,9 @@ import threading
 import time
 from typing import NamedTuple
 
+from django_txtasks.core.ground.forks import register_at_fork
 from django_txtasks.database.errors import TookTooLong
 from django_txtasks.database.transactions import is_in_test_case
-from django_txtasks.forks import register_at_fork
 from django_txtasks.metrics.samples import Sample, samples_of
 
 MAX_AGE_SECONDS = 15.0

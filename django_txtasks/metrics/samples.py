@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from django_txtasks import stats
 from django_txtasks.conf import get_config
-from django_txtasks.counts.histogram import BOUNDS
 from django_txtasks.database.transactions import only_reading
-from django_txtasks.lanes.status import waiting_in
-from django_txtasks.lifecycle.lane_buckets import look
+from django_txtasks.features.figures.histogram import BOUNDS
+from django_txtasks.features.lanes.buckets import look
+from django_txtasks.features.lanes.status import waiting_in
 from django_txtasks.overview import Count, LateSchedule, Overview, QueueFigures
 from django_txtasks.overview.gathering import STATEMENT_TIMEOUT, gather
 

@@ -7,17 +7,17 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.ground import payload
 from django_txtasks.database.execute import as_uuid, fetch
-from django_txtasks.declarations import registry
-from django_txtasks.enqueueing.handles import TaskHandle, enqueue_task
 from django_txtasks.exceptions import InvalidChoice, TxTasksError
 from django_txtasks.functions import TaskFunction
-from django_txtasks.lifecycle.operators import Spread
+from django_txtasks.handles import TaskHandle, enqueue_task
 from django_txtasks.models import Outcome, Status
 from django_txtasks.operations.moved import Taken
+from django_txtasks.operations.operators import Spread
 from django_txtasks.operations.pages import rows_of_ids
 from django_txtasks.operations.rows import Row
-from django_txtasks.rules import payload
 
 GONE = "its row is gone"
 KNOWN_KEY = "an earlier task has its idempotency key (once)"

@@ -10,8 +10,8 @@ from typing import Any
 
 from django.utils.timezone import is_aware
 
+from django_txtasks.core.ground.wording import counted
 from django_txtasks.exceptions import InvalidChoice
-from django_txtasks.wording import counted
 
 FILTERS = ("queue", "task", "cause", "error", "lane", "since")
 

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
+from django_txtasks.core.rows import buckets, statements
+from django_txtasks.core.rows.attempts import read_entries
 from django_txtasks.database.execute import as_uuid, fetch, fetch_value
 from django_txtasks.database.transactions import only_reading
-from django_txtasks.lifecycle import buckets, lane_buckets, statements
-from django_txtasks.lifecycle.attempts import read_entries
+from django_txtasks.features.lanes import buckets as lane_buckets
 from django_txtasks.models import Status
 from django_txtasks.operations.choice import Choice
 from django_txtasks.operations.rows import Click, Place, Row

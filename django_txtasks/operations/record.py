@@ -12,10 +12,10 @@ from django.core.exceptions import FieldError
 from django.utils.translation import gettext as _
 
 from django_txtasks import signals
+from django_txtasks.core.ground import payload
 from django_txtasks.models import Task
 from django_txtasks.operations.choice import Choice
 from django_txtasks.operations.moved import Moved
-from django_txtasks.rules import payload
 
 MAX_CHARACTERS = 200
 

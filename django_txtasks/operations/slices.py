@@ -14,10 +14,10 @@ from django.db import connections, transaction
 
 from django_txtasks.database.transactions import repeated
 from django_txtasks.exceptions import InvalidChoice
-from django_txtasks.lifecycle.operators import Spread
 from django_txtasks.models import Status
 from django_txtasks.operations.choice import Choice, seconds_of
 from django_txtasks.operations.moved import MAX_COUNTED, Moved, Taken
+from django_txtasks.operations.operators import Spread
 from django_txtasks.operations.pages import Bound, Walk, click_of, rows_of_ids
 from django_txtasks.operations.record import Record
 from django_txtasks.operations.rows import Click, Row

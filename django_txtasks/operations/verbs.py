@@ -1,4 +1,4 @@
-"""The changes that an operator can make. ``lifecycle.operators`` makes them, for the admin's actions, too."""
+"""The changes that an operator can make. ``operations.operators`` makes them, for the admin's actions, too."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from django_txtasks.conf import get_config
-from django_txtasks.enqueueing.commit_hints import notify_on_commit
-from django_txtasks.lifecycle import operators
-from django_txtasks.lifecycle.operators import Spread
+from django_txtasks.core.enqueueing.commit_hints import notify_on_commit
 from django_txtasks.models import Outcome, Status, Task
-from django_txtasks.operations import again
+from django_txtasks.operations import again, operators
 from django_txtasks.operations.moved import Taken
+from django_txtasks.operations.operators import Spread
 from django_txtasks.operations.rows import Row
 
 COMPENSATED = "its compensation was enqueued: undone work must not be done again"

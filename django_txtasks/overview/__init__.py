@@ -20,8 +20,8 @@ from django.db import router
 from django.db.models.signals import post_migrate
 from django.utils.translation import get_language
 
+from django_txtasks.core.ground.forks import register_at_fork
 from django_txtasks.database.transactions import is_in_test_case
-from django_txtasks.forks import register_at_fork
 from django_txtasks.models import Task
 from django_txtasks.overview import counting, spans
 from django_txtasks.overview.counting import Count, Counts

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from django.db import DatabaseError, connections
 
+from django_txtasks.core.ground.wording import whole
+from django_txtasks.core.rows.buckets import BUCKET_BY_COLUMNS, BUCKET_BY_ROWS
 from django_txtasks.database.errors import is_timeout
 from django_txtasks.database.places import asking, in_chunks
 from django_txtasks.database.time_limits import fetch_within, try_within
-from django_txtasks.lifecycle.buckets import BUCKET_BY_COLUMNS, BUCKET_BY_ROWS
-from django_txtasks.lifecycle.lane_buckets import LaneBucket
-from django_txtasks.wording import whole
+from django_txtasks.features.lanes.buckets import LaneBucket
 
 MOST, FEWEST, MOST_ENTRIES = 2_000, 50, 10_000
 """Highest number of tasks that one count has; more are shown as "2,000+". With many queues it is lower, down to

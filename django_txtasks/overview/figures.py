@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from django_txtasks.inspection.deaths import Deaths
-from django_txtasks.inspection.held_threads import HeldThreads
+from django_txtasks.insight.deaths import Deaths
+from django_txtasks.insight.held_threads import HeldThreads
 from django_txtasks.overview.counting import NONE, Count
 from django_txtasks.overview.problems import Problem
 from django_txtasks.overview.running import CleanerFigures, RunningTask, WorkerFigures

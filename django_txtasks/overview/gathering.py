@@ -10,12 +10,15 @@ from django_txtasks import stats
 from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch_value
 from django_txtasks.database.transactions import only_reading
-from django_txtasks.inspection.deaths import deaths
-from django_txtasks.inspection.held_threads import held_threads
-from django_txtasks.inspection.no_writes import no_writes
-from django_txtasks.lanes.status import status_of_lanes
-from django_txtasks.lifecycle import names
-from django_txtasks.lifecycle.lane_buckets import BUCKETS_OF_LANE, LaneBucket, buckets_of
+from django_txtasks.features.lanes.buckets import BUCKETS_OF_LANE, LaneBucket, buckets_of
+from django_txtasks.features.lanes.status import status_of_lanes
+from django_txtasks.features.reports import names
+from django_txtasks.features.schedules.statements import NOW_IN_UTC
+from django_txtasks.features.schedules.status import status_of_rows
+from django_txtasks.features.schedules.ticks import moment_of
+from django_txtasks.insight.deaths import deaths
+from django_txtasks.insight.held_threads import held_threads
+from django_txtasks.insight.no_writes import no_writes
 from django_txtasks.models import DatabaseNow, Lane, PausedQueue, Schedule
 from django_txtasks.overview import counting
 from django_txtasks.overview.counting import NONE, Cell, Count, Counts
@@ -40,9 +43,6 @@ from django_txtasks.overview.running import (
     workers,
 )
 from django_txtasks.overview.spans import with_releases
-from django_txtasks.schedules.statements import NOW_IN_UTC
-from django_txtasks.schedules.status import status_of_rows
-from django_txtasks.schedules.ticks import moment_of
 from django_txtasks.stats import Point
 from django_txtasks.stats.by_cause import queues_of
 

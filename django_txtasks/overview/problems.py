@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
-from django_txtasks.cancel_requests import UNHEARD_AFTER
 from django_txtasks.conf import get_config
-from django_txtasks.inspection.deaths import NAME as DYING
-from django_txtasks.inspection.finding import manage
-from django_txtasks.inspection.held_threads import NAME as HELD
-from django_txtasks.lifecycle import names
+from django_txtasks.core.ground.cancel_requests import UNHEARD_AFTER
+from django_txtasks.core.ground.wording import span
+from django_txtasks.features.reports import names
+from django_txtasks.insight.deaths import NAME as DYING
+from django_txtasks.insight.finding import manage
+from django_txtasks.insight.held_threads import NAME as HELD
 from django_txtasks.overview.counting import Count
 from django_txtasks.stats.by_cause import MOST
-from django_txtasks.wording import span
 
 if TYPE_CHECKING:
-    from django_txtasks.inspection.no_writes import NoWrites
+    from django_txtasks.insight.no_writes import NoWrites
     from django_txtasks.overview.figures import Overview, QueueFigures
     from django_txtasks.overview.running import RunningTask, WorkerFigures
 

@@ -12,13 +12,13 @@ from typing import Any
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast, Coalesce
 
-from django_txtasks.lifecycle import cleaners
-from django_txtasks.lifecycle.turn import ALONE_MARK, LOOP_MARK
-from django_txtasks.lifecycle.workers import AWAY, DRAIN_MARK, texts_in
+from django_txtasks.core.rows import cleaners
+from django_txtasks.core.rows.turn import ALONE_MARK, LOOP_MARK
+from django_txtasks.core.rows.workers import AWAY, DRAIN_MARK, texts_in
+from django_txtasks.features.progress.notes import Progress
+from django_txtasks.features.progress.rows import progress_at
 from django_txtasks.models import DatabaseNow, Status, Task, Worker
 from django_txtasks.overview.counting import MOST, NONE, Count
-from django_txtasks.progress import Progress
-from django_txtasks.progress.rows import progress_at
 
 MOST_SHOWN = 10
 """Number of running tasks that are returned with their details. The longest running come first."""

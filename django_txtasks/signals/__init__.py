@@ -21,8 +21,8 @@ from typing import Any, ClassVar, NamedTuple
 from django.core.cache import caches
 from django.dispatch import Signal
 
+from django_txtasks.core.ground.forks import register_at_fork
 from django_txtasks.exceptions import INTERRUPTIONS
-from django_txtasks.forks import register_at_fork
 from django_txtasks.signals import tracebacks
 from django_txtasks.signals.logs import current
 from django_txtasks.signals.queue import SignalQueue

@@ -8,10 +8,10 @@ import traceback
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 
+from django_txtasks.core.ground import payload
 from django_txtasks.core.ground.seams import OF_FRAMES
-from django_txtasks.rules import payload
 
-_CORE = ("django_txtasks.worker.", "django_txtasks.lifecycle.", "django_txtasks.database.")
+_CORE = ("django_txtasks.core.working.", "django_txtasks.core.rows.", "django_txtasks.database.")
 _BETWEEN = ("asgiref.", "asyncio.", "concurrent.", "contextlib")
 """Modules that run async tasks."""
 _STARTING = ("threading.", "queue.", "selectors.")

@@ -17,14 +17,14 @@ from django.db import connections
 from django.db.models import TextField
 from django.db.models.functions import Cast
 
+from django_txtasks.core.ground.payload import clean_text
+from django_txtasks.core.rows.attempts import read_entries
+from django_txtasks.core.rows.buckets import failed_queue_after
 from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.database.places import asking, in_chunks
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.exceptions import InvalidOption
-from django_txtasks.lifecycle.attempts import read_entries
-from django_txtasks.lifecycle.buckets import failed_queue_after
 from django_txtasks.models import Status, Task
-from django_txtasks.rules.payload import clean_text
 from django_txtasks.stats import statements
 from django_txtasks.stats.records import Deploy
 from django_txtasks.stats.releases import deploys

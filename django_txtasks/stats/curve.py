@@ -6,8 +6,8 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from django_txtasks.counts.adding_up import DAY, EPOCH, HOUR, MINUTE, TEN_MINUTES
 from django_txtasks.database.execute import fetch_value
+from django_txtasks.features.figures.adding_up import DAY, EPOCH, HOUR, MINUTE, TEN_MINUTES
 from django_txtasks.stats.reading import NOW, RAW_SINCE, Row, check_span, rows
 from django_txtasks.stats.records import Chart, Point
 

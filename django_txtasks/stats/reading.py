@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from django_txtasks.counts.adding_up import DAY, EVER, HOUR, TEN_MINUTES
-from django_txtasks.counts.places import Places
-from django_txtasks.counts.tally import Columns, Counts, Name
 from django_txtasks.database.execute import fetch
 from django_txtasks.exceptions import InvalidOption
+from django_txtasks.features.figures.adding_up import DAY, EVER, HOUR, TEN_MINUTES
+from django_txtasks.features.figures.places import Places
+from django_txtasks.features.figures.tally import Columns, Counts, Name
 from django_txtasks.stats.records import Functions, FunctionStats, Histogram, QueueTimes, Totals
 
 MAX_RAW_ROWS = 10_000

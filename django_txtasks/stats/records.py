@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any
 
-from django_txtasks.counts.histogram import BOUNDS
+from django_txtasks.features.figures.histogram import BOUNDS
 
 
 class _AsJson:
@@ -31,7 +31,7 @@ class Histogram(_AsJson):
 
     Attributes:
         counts: number of attempts in each bucket. A bucket ends at the bound of the same place in
-            ``django_txtasks.counts.histogram.BOUNDS``; the last bucket has no end.
+            ``django_txtasks.features.figures.histogram.BOUNDS``; the last bucket has no end.
     """
 
     counts: tuple[int, ...]

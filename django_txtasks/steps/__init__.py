@@ -1,1 +1,1 @@
-"""Durable steps of a task, and waits for an answer from outside."""
+"""Public path of ``features.steps``."""

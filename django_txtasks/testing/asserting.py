@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django_txtasks.declarations.registry import Declaration
+from django_txtasks.core.declaring.registry import Declaration
+from django_txtasks.core.ground import payload
 from django_txtasks.exceptions import NotATask
 from django_txtasks.models import FinishedTask, Task, TaskColumns
-from django_txtasks.rules import payload
 
 MAX_SHOWN_TASKS = 20
 

@@ -13,23 +13,24 @@ from typing import Any
 from django.db import DatabaseError, connections, transaction
 
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
-from django_txtasks.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.core.ground.wording import counted
+from django_txtasks.core.rows import engines, outcomes, workers
+from django_txtasks.core.rows.attempts import Arrow, Attempt, Ended
+from django_txtasks.core.rows.running import AttemptRun, run_of
+from django_txtasks.core.rows.turn import Capacity, Scan, Subscription, TurnRequest
+from django_txtasks.core.working.recording.outcome_buffer import emit
+from django_txtasks.core.working.running.limits import TimeLimit
+from django_txtasks.core.working.running.runner import call_of, finished
+from django_txtasks.core.working.running.verdicts import failed
 from django_txtasks.exceptions import Retry, Snooze, Suspended, TaskCancelled, leaves_of, meant
+from django_txtasks.features.batches import rows as batches
+from django_txtasks.features.lanes import claiming as lanes
 from django_txtasks.features.notices.brake import brakes
-from django_txtasks.lanes import claiming as lanes
-from django_txtasks.lifecycle import batches, engines, outcomes, workers
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended
-from django_txtasks.lifecycle.running import AttemptRun, run_of
-from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnRequest
 from django_txtasks.signals import attempt_starting
 from django_txtasks.testing.clock import clock_of
 from django_txtasks.testing.passing_time import PassingTime
-from django_txtasks.wording import counted
-from django_txtasks.worker.recording.outcome_buffer import emit
-from django_txtasks.worker.running.limits import TimeLimit
-from django_txtasks.worker.running.runner import call_of, finished
-from django_txtasks.worker.running.verdicts import failed
 
 MAX_SECONDS = 1e9
 LOCK_TRIES = 3000

@@ -10,14 +10,14 @@ from django.db import transaction
 
 from django_txtasks import signals
 from django_txtasks.conf import get_config
-from django_txtasks.declarations import registry
-from django_txtasks.lifecycle import cleaning
-from django_txtasks.lifecycle.turn import Subscription
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.rows import cleaning
+from django_txtasks.core.rows.turn import Subscription
+from django_txtasks.features.schedules import periodic as scheduling
+from django_txtasks.features.schedules import ticks as schedules
+from django_txtasks.features.schedules.rules import has_cron
+from django_txtasks.features.schedules.ticks import AHEAD, Scope
 from django_txtasks.models import DatabaseNow, Status, Task
-from django_txtasks.rules.schedules import has_cron
-from django_txtasks.schedules import periodic as scheduling
-from django_txtasks.schedules import ticks as schedules
-from django_txtasks.schedules.ticks import AHEAD, Scope
 from django_txtasks.testing.clock import Clock
 
 ROUNDING = timedelta(milliseconds=1)

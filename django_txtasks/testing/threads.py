@@ -13,14 +13,14 @@ from typing import Any
 from django.db import connections
 
 from django_txtasks.conf import Config, get_config
-from django_txtasks.declarations import registry
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.rows.turn import Subscription
+from django_txtasks.core.working.hint_inbox import HintInbox
+from django_txtasks.core.working.worker import Worker
+from django_txtasks.features.batches import rows as batches
 from django_txtasks.features.notices.brake import brakes
-from django_txtasks.lifecycle import batches
-from django_txtasks.lifecycle.turn import Subscription
 from django_txtasks.models import Status, Task
-from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.process.shutdown import Shutdown
-from django_txtasks.worker.worker import Worker
+from django_txtasks.processes.shutdown import Shutdown
 
 POLL = timedelta(milliseconds=50)
 

@@ -21,7 +21,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 
-from django_txtasks.broker import publisher
+from django_txtasks.hints.broker import publisher
 
 ROOM = "TXTASKS_DEMO_ROOM"
 """Names the directory. A process that finds it in its environment is on the stage."""

@@ -10,11 +10,11 @@ if __name__ == "__main__":
 
 from core_shop import functions  # noqa: F401 -- declares them
 
+from django_txtasks.core.declaring import registry
 from django_txtasks.core.ground.config import get_config
-from django_txtasks.declarations import registry
-from django_txtasks.lifecycle.turn import Subscription
-from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.worker import Worker
+from django_txtasks.core.rows.turn import Subscription
+from django_txtasks.core.working.hint_inbox import HintInbox
+from django_txtasks.core.working.worker import Worker
 
 
 class NoStop:

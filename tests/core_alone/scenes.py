@@ -9,9 +9,9 @@ from core_shop.waiting import wait_until
 from core_worker import run
 from django.db import transaction
 
-from django_txtasks.cleaner import Cleaner
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.enqueueing import enqueue_many
 from django_txtasks.core.ground.config import get_config
-from django_txtasks.enqueueing import enqueue_many
 from django_txtasks.models import FinishedTask, Outcome, Status, Task, Worker
 
 

@@ -134,9 +134,9 @@ def on_each_connection(attach: Callable[[Any], None]) -> None:
 @functools.cache
 def pattern(name: str) -> re.Pattern[str]:
     """Match the text of a statement, or of a part, as it is executed: with any pieces and parameters."""
-    from django_txtasks.lifecycle import statements
-    from django_txtasks.lifecycle.engines import postgresql
-    from django_txtasks.steps import statements as of_steps
+    from django_txtasks.core.rows import statements
+    from django_txtasks.fast import postgresql
+    from django_txtasks.features.steps import statements as of_steps
 
     (room, *_) = (one for one in (statements, of_steps, postgresql) if hasattr(one, name))
     parts = re.split(r"\{\w+\}|%\(\w+\)s|<\w+>", getattr(room, name))
@@ -173,7 +173,7 @@ def has_lost_workers(connection: Any) -> bool:
 
 def publishing(fault: Fault) -> None:
     """Strike in the publisher's thread, before a hint is sent."""
-    from django_txtasks.broker.connection import Connection
+    from django_txtasks.hints.broker.connection import Connection
 
     real = Connection.publish
 
@@ -186,8 +186,8 @@ def publishing(fault: Fault) -> None:
 
 def receiving(fault: Fault) -> None:
     """Strike in the consumer's thread, before a hint is read."""
-    from django_txtasks.broker import topology
-    from django_txtasks.sending import message as hint_message
+    from django_txtasks.hints.broker import topology
+    from django_txtasks.hints.sending import message as hint_message
 
     connect, decode = topology.connect, hint_message.decode
     opened: list[Any] = []

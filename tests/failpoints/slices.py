@@ -14,7 +14,7 @@ def arm() -> None:
     """Wait until the file exists that the environment names: ``TXTASKS_GATE=path``."""
     if "TXTASKS_GATE" not in os.environ:
         return
-    from django_txtasks.bulk.attempt import BulkAttempt
+    from django_txtasks.features.bulk.attempt import BulkAttempt
 
     gate, may_go_on = Path(os.environ["TXTASKS_GATE"]), BulkAttempt.may_go_on
 

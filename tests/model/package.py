@@ -10,13 +10,14 @@ from django.db import transaction
 from probe import tasks as functions
 
 from django_txtasks.conf import get_config
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.rows import cleaning, engines, outcomes, workers
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.rows.turn import Capacity, Scan, Subscription, TurnOrder, TurnRequest
 from django_txtasks.database import sessions
-from django_txtasks.declarations import registry
-from django_txtasks.lifecycle import cleaning, engines, operators, outcomes, workers
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.turn import Capacity, Scan, Subscription, TurnOrder, TurnRequest
+from django_txtasks.features.results import cancelling
 from django_txtasks.models import FinishedTask, Task, Worker
-from django_txtasks.results import cancelling
+from django_txtasks.operations import operators
 from model.tables import Tables
 
 ALIAS = "default"

@@ -21,9 +21,9 @@ from hypothesis.stateful import (
 )
 from probe import tasks as functions
 
+from django_txtasks.core.rows import workers
+from django_txtasks.core.rows.attempts import Arrow, Attempt, Counted, Ended, claims_of
 from django_txtasks.exceptions import ClaimLost
-from django_txtasks.lifecycle import workers
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, claims_of
 from model.package import ALIAS, LATER, Package, RolledBack
 from model.tables import Row, Tables, WorkerRow
 

@@ -6,8 +6,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-from django_txtasks.hand_over import passes
-from django_txtasks.hand_over.targets import calling
+from django_txtasks.features.hand_over import passes
+from django_txtasks.features.hand_over.targets import calling
 
 if limit := os.environ.get("TXTASKS_TEST_SESSION_LIMIT"):  # of a process that a test freezes
     passes.SESSION_LIMIT = timedelta(seconds=float(limit))

@@ -18,7 +18,7 @@ from django.db import DatabaseError, connections, transaction
 from django.utils import timezone, translation
 
 from django_txtasks import Retry, task
-from django_txtasks.worker.process import orders
+from django_txtasks.processes import orders
 from probe.models import Run
 
 tenant = ContextVar("tenant", default="nobody")

@@ -37,8 +37,8 @@ from django_txtasks import (
     subscribe,
     task,
 )
+from django_txtasks.core.working import worker
 from django_txtasks.management import console
-from django_txtasks.worker import worker
 from probe import asking, deadly, ends, framework, many, on_loop, programs, sessions  # noqa: F401 -- a worker finds tasks in modules called tasks
 from probe.models import Run
 

@@ -14,7 +14,7 @@ from django_txtasks.admin.glance.figures import cause, chart, functions
 from django_txtasks.admin.glance.processes import cleaner, lane, running, schedule, worker
 from django_txtasks.admin.glance.queues import problem, queue, tiles
 from django_txtasks.admin.glance.words import Links, number
-from django_txtasks.counts.appending import WRITE_SECONDS
+from django_txtasks.features.figures.appending import WRITE_SECONDS
 from django_txtasks.models import Status
 from django_txtasks.overview import Overview
 from django_txtasks.overview.gathering import MOST_BUCKETS

@@ -16,10 +16,10 @@ from django_txtasks.admin import shown
 from django_txtasks.admin.glance import charts
 from django_txtasks.admin.glance.queues import bars_of
 from django_txtasks.admin.glance.words import Links, number
-from django_txtasks.counts.adding_up import DAY as DAY_SECONDS
-from django_txtasks.counts.adding_up import HOUR as HOUR_SECONDS
-from django_txtasks.counts.adding_up import MINUTE, TEN_MINUTES
-from django_txtasks.counts.histogram import BOUNDS
+from django_txtasks.features.figures.adding_up import DAY as DAY_SECONDS
+from django_txtasks.features.figures.adding_up import HOUR as HOUR_SECONDS
+from django_txtasks.features.figures.adding_up import MINUTE, TEN_MINUTES
+from django_txtasks.features.figures.histogram import BOUNDS
 from django_txtasks.models import Status
 from django_txtasks.overview import Count, Overview, spans
 from django_txtasks.stats import Cause, FunctionStats, Histogram

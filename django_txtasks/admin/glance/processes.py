@@ -11,9 +11,9 @@ from django.utils.translation import gettext as _
 from django_txtasks.admin import shown
 from django_txtasks.admin.columns import json_text
 from django_txtasks.admin.glance.words import Links, exact, number, rough
+from django_txtasks.core.ground.wording import time_text
 from django_txtasks.models import Task
 from django_txtasks.overview import FullLane, LateSchedule, Overview, RunningTask, WorkerFigures
-from django_txtasks.wording import time_text
 
 MOST_ARGUMENT_CHARACTERS = 60
 

@@ -13,11 +13,11 @@ from django_txtasks.admin import shown
 from django_txtasks.admin.glance import charts
 from django_txtasks.admin.glance.words import Links, age_of, counted, exact, number, rough
 from django_txtasks.conf import get_config
+from django_txtasks.core.ground.wording import decimal
 from django_txtasks.models import Status
 from django_txtasks.overview import Count, Overview, Problem, QueueFigures
 from django_txtasks.overview.counting import RETRYING
 from django_txtasks.stats import Point
-from django_txtasks.wording import decimal
 
 _OF_WORKERS = ("silent_workers", "nobody_listens", "deaf_workers", "no_broker", "several_releases")
 _WORKERS = ngettext_lazy("%(n)s worker", "%(n)s workers", "number")

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 from django.utils.translation import gettext as _
 
 from django_txtasks.admin import links, shown
+from django_txtasks.core.ground.wording import span, whole
 from django_txtasks.overview import Count
-from django_txtasks.wording import span, whole
 
 MOST_SECONDS = 3e9
 """Longest time that is shown, in seconds. A time limit written by hand may be infinite, or no number."""

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import links, shown
 from django_txtasks.admin.base import ModelAdmin
-from django_txtasks.links.subjects import model_named
+from django_txtasks.features.links.subjects import model_named
 from django_txtasks.models import FinishedTask, Link
 
 MOST_OBJECTS = 20

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import links, shown
 from django_txtasks.admin.base import ModelAdmin
-from django_txtasks.links.reading import links_of, tasks_of
+from django_txtasks.features.links.reading import links_of, tasks_of
 from django_txtasks.models import DatabaseNow, FinishedTask, Link, Outcome, Status, Task
 
 MOST_TASKS = 20

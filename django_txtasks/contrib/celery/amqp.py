@@ -16,7 +16,7 @@ from amqp.exceptions import AMQPError, ChannelError, FrameSyntaxError
 from django_txtasks.contrib.celery.messages import JSON, Message, event_of
 from django_txtasks.database.errors import text_of
 from django_txtasks.exceptions import Away
-from django_txtasks.hand_over.target import Answers
+from django_txtasks.features.hand_over.target import Answers
 
 UNSENDABLE = (struct.error, FrameSyntaxError, ValueError, TypeError, OverflowError)
 """Errors of a message for which AMQP has no form. Nothing of it was sent."""

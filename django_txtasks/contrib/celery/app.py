@@ -17,7 +17,7 @@ from django_txtasks.contrib.celery.outgoing import BackendAtRest, Outgoing, Publ
 
 if TYPE_CHECKING:
     from django_txtasks.contrib.celery.messages import Template
-    from django_txtasks.hand_over.target import Target
+    from django_txtasks.features.hand_over.target import Target
 
 _kept: ContextVar[Publisher | None] = ContextVar("txtasks_celery_kept", default=None)
 _goes_straight: ContextVar[bool] = ContextVar("txtasks_celery_straight", default=False)

@@ -16,13 +16,13 @@ from django.db import connections, transaction
 from django_txtasks.conf import get_config
 from django_txtasks.contrib.celery.crontabs import cron_of
 from django_txtasks.contrib.celery.rows import target_of
-from django_txtasks.declarations import registry
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.rows.enqueueing import insert
 from django_txtasks.exceptions import InvalidSchedule, LibraryMissing, TxTasksError
-from django_txtasks.lifecycle import operators
-from django_txtasks.lifecycle.enqueueing import insert
+from django_txtasks.features.schedules import changes
+from django_txtasks.features.schedules.periodic import DeclaredSchedule, check, new_task
 from django_txtasks.models import FinishedTask, Schedule, Task
-from django_txtasks.schedules import changes
-from django_txtasks.schedules.periodic import DeclaredSchedule, check, new_task
+from django_txtasks.operations import operators
 
 MODEL = "django_celery_beat.PeriodicTask"
 SECONDS = {"microseconds": 1e-6, "seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}

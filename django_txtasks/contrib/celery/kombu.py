@@ -9,7 +9,7 @@ from typing import Any
 
 from django_txtasks.contrib.celery.messages import JSON, Message, event_of
 from django_txtasks.database.errors import text_of
-from django_txtasks.hand_over.target import Answers
+from django_txtasks.features.hand_over.target import Answers
 
 
 class KombuSender:

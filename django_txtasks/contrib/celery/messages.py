@@ -15,11 +15,11 @@ from kombu.compression import compress
 from kombu.utils import json as celery_json
 
 from django_txtasks.contrib.celery.outgoing import Outgoing
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.ground import payload
 from django_txtasks.database.errors import text_of
-from django_txtasks.declarations import registry
 from django_txtasks.exceptions import InvalidArguments, Refused
-from django_txtasks.hand_over.rows import MESSAGE, Row
-from django_txtasks.rules import payload
+from django_txtasks.features.hand_over.rows import MESSAGE, Row
 
 if TYPE_CHECKING:
     from django_txtasks.contrib.celery.app import Celery

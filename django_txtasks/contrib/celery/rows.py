@@ -15,13 +15,13 @@ from django_txtasks.conf import Config, get_config
 from django_txtasks.contrib.celery.checks import setting_for
 from django_txtasks.contrib.celery.messages import Template, encode
 from django_txtasks.contrib.celery.outgoing import Outgoing
-from django_txtasks.declarations.values import moment_of
-from django_txtasks.enqueueing import is_near
-from django_txtasks.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.core.declaring.values import moment_of
+from django_txtasks.core.enqueueing import is_near
+from django_txtasks.core.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.core.ground import payload
+from django_txtasks.core.rows.enqueueing import NewTask, RowDefaults, insert, new_id
 from django_txtasks.exceptions import InvalidOption
-from django_txtasks.hand_over.rows import MESSAGE
-from django_txtasks.lifecycle.enqueueing import NewTask, RowDefaults, insert, new_id
-from django_txtasks.rules import payload
+from django_txtasks.features.hand_over.rows import MESSAGE
 
 if TYPE_CHECKING:
     from django_txtasks.contrib.celery.app import Celery

@@ -12,8 +12,8 @@ from django_txtasks.contrib.celery.kombu import KombuSender
 from django_txtasks.contrib.celery.messages import Message, Template, decode
 from django_txtasks.database.errors import text_of
 from django_txtasks.exceptions import Away, Refused
-from django_txtasks.hand_over.rows import Row
-from django_txtasks.hand_over.target import Answers
+from django_txtasks.features.hand_over.rows import Row
+from django_txtasks.features.hand_over.target import Answers
 
 if TYPE_CHECKING:
     from django_txtasks.contrib.celery.app import Celery

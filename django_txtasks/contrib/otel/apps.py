@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.apps import AppConfig
 
-from django_txtasks import tracing
 from django_txtasks.exceptions import LibraryMissing
+from django_txtasks.features.traces import tracing
 
 
 class OpenTelemetry(AppConfig):

@@ -16,7 +16,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
 from django_txtasks.contrib.otel import names
 from django_txtasks.exceptions import class_path
-from django_txtasks.tracing import Enqueueing, Headers, Run
+from django_txtasks.features.traces.tracing import Enqueueing, Headers, Run
 
 _OF_ENQUEUEING: dict[str, Any] = {
     names.SYSTEM: names.DJANGO_TXTASKS,

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 
 from django_txtasks.contrib.people.models import Question, alias_of_people
-from django_txtasks.links.subjects import model_named
+from django_txtasks.features.links.subjects import model_named
 from django_txtasks.models import Link
 
 if TYPE_CHECKING:

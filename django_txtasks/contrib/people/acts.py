@@ -40,12 +40,12 @@ from django_txtasks.contrib.people.models import (
 )
 from django_txtasks.contrib.people.record import note_in_log
 from django_txtasks.contrib.people.refusals import Refusal
+from django_txtasks.core.ground import payload
 from django_txtasks.database.transactions import repeated
 from django_txtasks.exceptions import InvalidOption
+from django_txtasks.features.steps.answering import Awaited, bring
+from django_txtasks.features.steps.context import moment_of
 from django_txtasks.models import DatabaseNow
-from django_txtasks.rules import payload
-from django_txtasks.steps.answering import Awaited, bring
-from django_txtasks.steps.context import moment_of
 
 
 def take(question: Any, user: Any) -> Refusal | None:

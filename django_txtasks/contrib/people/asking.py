@@ -26,14 +26,14 @@ from django_txtasks.contrib.people.models import (
     alias_of_people,
     key_of,
 )
+from django_txtasks.core.ground import payload
+from django_txtasks.core.rows.attempts import Attempt
 from django_txtasks.exceptions import InvalidOption, StepRefused, Suspended, WaitTimedOut
+from django_txtasks.features.steps import waits
+from django_txtasks.features.steps.context import moment_of, span_of
+from django_txtasks.features.steps.waits import WaitRow
 from django_txtasks.functions import TaskFunction
-from django_txtasks.lifecycle.attempts import Attempt
 from django_txtasks.models import DatabaseNow, Wait
-from django_txtasks.rules import payload
-from django_txtasks.steps import waits
-from django_txtasks.steps.context import moment_of, span_of
-from django_txtasks.steps.waits import WaitRow
 
 Machine = Callable[[], Mapping[str, Any] | None]
 

@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 
 from django_txtasks.contrib.people.kinds import Kind, kinds
 from django_txtasks.contrib.people.models import Question, alias_of_people
-from django_txtasks.declarations import registry
+from django_txtasks.core.declaring import registry
 from django_txtasks.models import Task
 
 ASKS = {"ask", "aask"}

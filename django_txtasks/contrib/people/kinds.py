@@ -16,7 +16,7 @@ from django import forms
 from django.apps import apps
 
 from django_txtasks.contrib.people.buttons import Buttons
-from django_txtasks.declarations.values import LONGEST_SPAN
+from django_txtasks.core.declaring.values import LONGEST_SPAN
 from django_txtasks.exceptions import InvalidDeclaration
 
 if TYPE_CHECKING:

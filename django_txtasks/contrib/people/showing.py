@@ -28,7 +28,7 @@ from django_txtasks.contrib.people.lists import ASSIGN, MOST_COUNTED, Box, sees_
 from django_txtasks.contrib.people.models import Question, alias_of_people, key_of, name_of
 from django_txtasks.contrib.people.refusals import of_person, time_of
 from django_txtasks.contrib.people.values import of_field
-from django_txtasks.declarations.redaction import judged, parameters, redacted
+from django_txtasks.features.redaction.declaring import judged, parameters, redacted
 from django_txtasks.models import FinishedTask, Task, Wait
 
 LABELS: dict[Box, Any] = {

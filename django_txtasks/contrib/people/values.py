@@ -17,8 +17,8 @@ from django.utils.dateparse import parse_duration
 from django.utils.duration import duration_iso_string
 
 from django_txtasks.contrib.people.kinds import Kind
+from django_txtasks.core.ground import payload
 from django_txtasks.exceptions import InvalidOption
-from django_txtasks.rules import payload
 
 
 def as_json(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sentry_sdk.crons import capture_checkin
 
-from django_txtasks.tracing import Run
+from django_txtasks.features.traces.tracing import Run
 
 LONGEST_SLUG = 50
 SHORTEST_INTERVAL = 60

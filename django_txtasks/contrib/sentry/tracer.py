@@ -10,7 +10,7 @@ from typing import Any
 import sentry_sdk
 
 from django_txtasks.contrib.sentry.monitors import check_in, monitor_of
-from django_txtasks.tracing import Enqueueing, Headers, Run
+from django_txtasks.features.traces.tracing import Enqueueing, Headers, Run
 
 PUBLISH, PROCESS = "queue.publish", "queue.process"
 OF_DJANGO = "queue.submit.django"

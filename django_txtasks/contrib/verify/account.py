@@ -16,7 +16,7 @@ from django_txtasks.contrib.verify.evidence import Evidence
 from django_txtasks.contrib.verify.keys import Keys
 from django_txtasks.contrib.verify.plan import END, NAP_SECONDS, STEPS, answer_to
 from django_txtasks.contrib.verify.verdict import Check, Verdict
-from django_txtasks.wording import counted
+from django_txtasks.core.ground.wording import counted
 
 ATOMIC = ("atomic", "increment")
 MAY_RUN_AGAIN = (

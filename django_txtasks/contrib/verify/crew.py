@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from django_txtasks.contrib.verify.project import QUEUE, Scene
-from django_txtasks.worker.process.child import Role
-from django_txtasks.worker.process.orders import PIPE
+from django_txtasks.processes.child import Role
+from django_txtasks.processes.orders import PIPE
 
 THREADS = 4
 STOP_TIMEOUT_SECONDS = 30.0

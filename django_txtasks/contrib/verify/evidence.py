@@ -16,7 +16,7 @@ from django_txtasks.contrib.verify.journal import Promises, Runs
 from django_txtasks.contrib.verify.project import key_of
 from django_txtasks.contrib.verify.scratch import Scratch
 from django_txtasks.database.execute import as_uuid
-from django_txtasks.rules.schedules import tick_of_id
+from django_txtasks.features.schedules.rules import tick_of_id
 
 
 @dataclass(frozen=True)

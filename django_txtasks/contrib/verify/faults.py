@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from django_txtasks.broker import topology, upkeep
 from django_txtasks.conf import Config
 from django_txtasks.contrib.verify import journal
 from django_txtasks.contrib.verify.crew import Crew, Member
@@ -14,7 +13,8 @@ from django_txtasks.contrib.verify.plan import Fault
 from django_txtasks.contrib.verify.project import QUEUE, Scene
 from django_txtasks.contrib.verify.proxy import Proxy
 from django_txtasks.contrib.verify.scratch import Scratch
-from django_txtasks.declarations.registry import ASYNC_QUEUE
+from django_txtasks.core.declaring.registry import ASYNC_QUEUE
+from django_txtasks.hints.broker import topology, upkeep
 
 Break = Callable[[float], object]
 """Injects a fault; gets the fault's ``pick``. None or 0 = there was nothing to break at that moment."""

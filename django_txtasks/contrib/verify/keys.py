@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from django_txtasks.contrib.verify.evidence import Evidence, Row
 from django_txtasks.contrib.verify.plan import TICK_SECONDS
 from django_txtasks.contrib.verify.project import key_of_tick
-from django_txtasks.rules.schedules import ON_TIME
+from django_txtasks.features.schedules.rules import ON_TIME
 
 
 class Keys:

@@ -17,7 +17,7 @@ from django.db import DatabaseError, InterfaceError, connections, transaction
 
 from django_txtasks.contrib.verify import journal, plan
 from django_txtasks.contrib.verify.project import WAIT, Scene
-from django_txtasks.wording import counted
+from django_txtasks.core.ground.wording import counted
 
 PAUSE_SECONDS = 0.2
 """Seconds between two tries while the database is unreachable."""
@@ -96,7 +96,7 @@ class Answers:
     def _try(self, task_id: uuid.UUID, value: str, *, commit: bool) -> bool:
         """Send a value in a transaction; return True if the database has answered every statement."""
         from django_txtasks import resume
-        from django_txtasks.steps.answering import token_of
+        from django_txtasks.features.steps.answering import token_of
 
         try:
             with transaction.atomic(using=self._alias):

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import django
 
 from django_txtasks.conf import Config
-from django_txtasks.rules.schedules import tick_of_id
+from django_txtasks.features.schedules.rules import tick_of_id
 
 VARIABLE = "TXTASKS_VERIFY"
 QUEUE = "default"

@@ -8,7 +8,7 @@ from typing import Any
 
 from django_txtasks.contrib.verify.storm import Log
 from django_txtasks.contrib.verify.verdict import Check, Verdict
-from django_txtasks.wording import counted
+from django_txtasks.core.ground.wording import counted
 
 LOSING = ("cut off the broker", "delete the queue of hints", "purge the hints")
 REQUIREMENTS = {

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from django_txtasks.broker import topology, upkeep
 from django_txtasks.conf import Config, DeadNotices
 from django_txtasks.contrib.verify.account import judge
 from django_txtasks.contrib.verify.evidence import collect
@@ -26,7 +25,8 @@ from django_txtasks.contrib.verify.proxy import Proxy
 from django_txtasks.contrib.verify.scratch import ALIAS, Scratch
 from django_txtasks.contrib.verify.storm import Log, Options, Storm, StormFailed
 from django_txtasks.contrib.verify.verdict import Verdict
-from django_txtasks.inspection import audit, deaths
+from django_txtasks.hints.broker import topology, upkeep
+from django_txtasks.insight import audit, deaths
 
 Say = Callable[[str], None]
 

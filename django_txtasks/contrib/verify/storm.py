@@ -18,7 +18,7 @@ from django_txtasks.contrib.verify.plan import Kind
 from django_txtasks.contrib.verify.project import AT_MOST, LANE, Scene
 from django_txtasks.contrib.verify.proxy import Proxy
 from django_txtasks.contrib.verify.scratch import ALIAS, Scratch
-from django_txtasks.lifecycle import cleaning
+from django_txtasks.core.rows import cleaning
 
 TICK_SECONDS = 0.05
 CLEANERS = 2

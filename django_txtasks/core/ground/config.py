@@ -18,9 +18,7 @@ from typing import Any, TypeVar
 from django.conf import settings
 from django.core.signals import setting_changed
 
-from django_txtasks.core.ground.seams import Composed
-from django_txtasks.exceptions import ConfigError
-from django_txtasks.rules.retention import (
+from django_txtasks.core.ground.retention import (
     KeepFinished,
     Retention,
     check_kept,
@@ -28,6 +26,8 @@ from django_txtasks.rules.retention import (
     parse_dead,
     parse_kept,
 )
+from django_txtasks.core.ground.seams import Composed
+from django_txtasks.exceptions import ConfigError
 
 C = TypeVar("C", bound="CoreConfig")
 

@@ -61,24 +61,24 @@ class Composed(Generic[T]):
 
 
 OF_CALLS = Seam()
-"""See ``enqueueing.parts``."""
+"""See ``core.enqueueing.parts``."""
 OF_CLEANER = Seam()
-"""See ``cleaner.parts``."""
+"""See ``core.cleaning.parts``."""
 OF_ROWS = Seam()
-"""See ``lifecycle.claim_parts`` and ``lifecycle.arrow_parts``."""
+"""See ``core.rows.claim_parts`` and ``core.rows.arrow_parts``."""
 OF_WORKER = Seam()
-"""See ``worker.parts``."""
+"""See ``core.working.parts``."""
 OF_CHILDREN = Seam()
 """Each module has a function ``ended``, which gets the process id and the exit code of a child that was reaped;
 negative = a signal."""
 OF_ERRORS = Seam()
-"""See ``worker.running.verdicts``."""
-AROUND: Composed[Any] = Composed("django_txtasks.worker.running.unguarded")
-"""The guards around the code of tasks; see ``worker.running.unguarded``."""
-HINTS: Composed[Any] = Composed("django_txtasks.enqueueing.no_hints")
-"""The transport that tells workers of committed tasks; see ``enqueueing.no_hints``."""
+"""See ``core.working.running.verdicts``."""
+AROUND: Composed[Any] = Composed("django_txtasks.core.working.running.unguarded")
+"""The guards around the code of tasks; see ``core.working.running.unguarded``."""
+HINTS: Composed[Any] = Composed("django_txtasks.core.enqueueing.no_hints")
+"""The transport that tells workers of committed tasks; see ``core.enqueueing.no_hints``."""
 OF_TURNS = Seam()
-"""See ``lifecycle.engines``."""
+"""See ``core.rows.engines``."""
 OF_FRAMES = Seam()
 """See ``signals.tracebacks``. It has the beginnings of names, and imports no module."""
 

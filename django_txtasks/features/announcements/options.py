@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from django_txtasks.core.ground.config import parsed_by
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.rules.hints import HintConfig, exchange
+from django_txtasks.hints.options import HintConfig, exchange
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django_txtasks.enqueueing import parts
-from django_txtasks.enqueueing.calls import Call, changed
-from django_txtasks.enqueueing.parts import Moment
-from django_txtasks.lifecycle import open_batches
+from django_txtasks.core.enqueueing import parts
+from django_txtasks.core.enqueueing.calls import Call, changed
+from django_txtasks.core.enqueueing.parts import Moment
+from django_txtasks.features.batches import open as open_batches
 
 
 class InOpenBatch(Moment):

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 from django.db import DatabaseError, connections
 
-from django_txtasks.cleaner.parts import Place, StepContext
-from django_txtasks.cleaner.passes import Step
+from django_txtasks.core.cleaning.parts import Place, StepContext
+from django_txtasks.core.cleaning.passes import Step
 from django_txtasks.database.errors import is_repeatable, took_too_long
-from django_txtasks.lifecycle import batches
+from django_txtasks.features.batches import rows as batches
 
 KEEP_BATCHES = timedelta(days=3)
 """Shortest time for which ended batches are kept, even if finished tasks are kept for less.

@@ -10,11 +10,11 @@ from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connections, transaction
 
-from django_txtasks.enqueueing.commit_hints import notify_on_commit
-from django_txtasks.lifecycle import batches
-from django_txtasks.lifecycle.arrow_parts import ArrowPart
-from django_txtasks.lifecycle.attempts import Arrow, Ended, FollowUps
-from django_txtasks.lifecycle.batch_statements import MAY_PRUNE
+from django_txtasks.core.enqueueing.commit_hints import notify_on_commit
+from django_txtasks.core.rows.arrow_parts import ArrowPart
+from django_txtasks.core.rows.attempts import Arrow, Ended, FollowUps
+from django_txtasks.features.batches import rows as batches
+from django_txtasks.features.batches.statements import MAY_PRUNE
 from django_txtasks.models import Outcome, Status
 
 

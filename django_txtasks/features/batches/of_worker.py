@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django_txtasks.worker.looks.batch_look import BatchLook
-from django_txtasks.worker.parts import Part, WorkerContext
+from django_txtasks.core.working.parts import Part, WorkerContext
+from django_txtasks.features.batches.look import BatchLook
 
 
 def parts(context: WorkerContext) -> Iterable[Part]:

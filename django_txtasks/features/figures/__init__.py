@@ -1,1 +1,1 @@
-"""Figures of queues and functions."""
+"""Counts of ended attempts: processes append rows, a cleaner adds them up. Readers are in ``stats``."""

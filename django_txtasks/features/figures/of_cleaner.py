@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django_txtasks.cleaner.figures import Figures
-from django_txtasks.cleaner.parts import Place, StepContext
-from django_txtasks.cleaner.passes import Step
+from django_txtasks.core.cleaning.parts import Place, StepContext
+from django_txtasks.core.cleaning.passes import Step
+from django_txtasks.features.figures.cleaning import Figures
 from django_txtasks.features.figures.options import FigureConfig
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django_txtasks.lifecycle import figures
-from django_txtasks.lifecycle.arrow_parts import ArrowPart
-from django_txtasks.lifecycle.attempts import Ended
+from django_txtasks.core.rows.arrow_parts import ArrowPart
+from django_txtasks.core.rows.attempts import Ended
+from django_txtasks.features.figures import of_arrows as figures
 
 
 class Counts(ArrowPart):

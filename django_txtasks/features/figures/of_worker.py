@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from django_txtasks.core.working.parts import Part, WorkerContext
 from django_txtasks.features.figures.options import FigureConfig
-from django_txtasks.worker.looks.figures import FigureWriter
-from django_txtasks.worker.parts import Part, WorkerContext
+from django_txtasks.features.figures.writer import FigureWriter
 
 
 def parts(context: WorkerContext) -> Iterable[Part]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from django_txtasks.enqueueing.calls import BoundFunction
-from django_txtasks.enqueueing.handed_over import refuse_what_it_cannot_keep
-from django_txtasks.enqueueing.parts import CallPart
+from django_txtasks.core.enqueueing.calls import BoundFunction
+from django_txtasks.core.enqueueing.parts import CallPart
+from django_txtasks.features.hand_over.refusals import refuse_what_it_cannot_keep
 
 
 class RefusesWhatItCannotKeep(CallPart):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django_txtasks.core.ground.config import parsed_by
-from django_txtasks.rules import hand_over
-from django_txtasks.rules.hand_over import HandOver
-from django_txtasks.rules.hints import HintConfig
+from django_txtasks.features.hand_over import settings as hand_over
+from django_txtasks.features.hand_over.settings import HandOver
+from django_txtasks.hints.options import HintConfig
 
 
 def _hand_over(key: str, value: Any) -> dict[str, HandOver]:

@@ -4,7 +4,7 @@
 
 from typing import Annotated, TypedDict
 
-from django_txtasks.declarations.table import Option
+from django_txtasks.core.declaring.table import Option
 
 
 class IntakeOptions(TypedDict, total=False):

@@ -1,1 +1,1 @@
-"""Lanes."""
+"""Lanes: limits that the tasks of one customer or service share."""

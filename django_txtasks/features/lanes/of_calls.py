@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from django_txtasks.conf import get_config
-from django_txtasks.enqueueing.calls import Asked, BoundFunction, checked_text, option_of
-from django_txtasks.enqueueing.parts import CallPart
+from django_txtasks.core.enqueueing.calls import Asked, BoundFunction, checked_text, option_of
+from django_txtasks.core.enqueueing.parts import CallPart
 from django_txtasks.exceptions import UnknownLane
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
-from django_txtasks.cleaner.parts import Place, StepContext
-from django_txtasks.cleaner.passes import Step
+from django_txtasks.core.cleaning.parts import Place, StepContext
+from django_txtasks.core.cleaning.passes import Step
+from django_txtasks.features.lanes import claiming
 from django_txtasks.features.lanes.options import LaneConfig
-from django_txtasks.lanes import claiming
 
 KEEP_UNUSED = timedelta(days=7)
 

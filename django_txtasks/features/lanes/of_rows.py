@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django_txtasks.lifecycle import lane_buckets
-from django_txtasks.lifecycle.claim_parts import ClaimPart
+from django_txtasks.core.rows.claim_parts import ClaimPart
+from django_txtasks.features.lanes import buckets as lane_buckets
 
 
 class InLanes(ClaimPart):

@@ -8,15 +8,15 @@ from datetime import timedelta
 from functools import partial
 
 from django_txtasks import signals
+from django_txtasks.core.rows.attempts import Attempt, Ended
+from django_txtasks.core.rows.running import AttemptRun
+from django_txtasks.core.rows.turn import TurnResult
+from django_txtasks.core.working.parts import DatabaseCall, Part, WorkerContext
 from django_txtasks.database.errors import text_of
 from django_txtasks.exceptions import Retry
+from django_txtasks.features.lanes import claiming
 from django_txtasks.features.lanes.options import LaneConfig
 from django_txtasks.features.lanes.source import LaneRows
-from django_txtasks.lanes import claiming
-from django_txtasks.lifecycle.attempts import Attempt, Ended
-from django_txtasks.lifecycle.running import AttemptRun
-from django_txtasks.lifecycle.turn import TurnResult
-from django_txtasks.worker.parts import DatabaseCall, Part, WorkerContext
 
 
 class HeldLanes(Part):

@@ -5,13 +5,13 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
+from django_txtasks.core.declaring.registry import Declaration
+from django_txtasks.core.declaring.table import Option
+from django_txtasks.core.declaring.values import TextOfCall
 from django_txtasks.core.ground.config import CoreConfig, parsed_by
-from django_txtasks.declarations.key_functions import by_name
-from django_txtasks.declarations.registry import Declaration
-from django_txtasks.declarations.table import Option
-from django_txtasks.declarations.values import TextOfCall
 from django_txtasks.exceptions import InvalidDeclaration
-from django_txtasks.rules.lanes import NO_LANES, LaneRules, parse_rules, problem_of_name
+from django_txtasks.features.lanes.rules import NO_LANES, LaneRules, parse_rules, problem_of_name
+from django_txtasks.features.unique.key_functions import by_name
 
 
 def lane_of(name: str, option: str, value: Any) -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from django_txtasks.lanes import claiming
-from django_txtasks.lanes.claiming import AT_ONCE, LanesRequest
-from django_txtasks.lifecycle.turn import Capacity, Subscription, TurnResult
-from django_txtasks.worker.apart import RowsApart
-from django_txtasks.worker.lane_book import LaneBook
+from django_txtasks.core.rows.turn import Capacity, Subscription, TurnResult
+from django_txtasks.core.working.apart import RowsApart
+from django_txtasks.features.lanes import claiming
+from django_txtasks.features.lanes.book import LaneBook
+from django_txtasks.features.lanes.claiming import AT_ONCE, LanesRequest
 
 
 class LaneRows(LaneBook, RowsApart):

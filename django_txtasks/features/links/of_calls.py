@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django_txtasks.enqueueing.calls import BoundFunction
-from django_txtasks.enqueueing.parts import CallPart
-from django_txtasks.lifecycle.enqueueing import NewTask
-from django_txtasks.links import rows
-from django_txtasks.links.subjects import subject_of
+from django_txtasks.core.enqueueing.calls import BoundFunction
+from django_txtasks.core.enqueueing.parts import CallPart
+from django_txtasks.core.rows.enqueueing import NewTask
+from django_txtasks.features.links import rows
+from django_txtasks.features.links.subjects import subject_of
 
 
 class WritesLinks(CallPart):

@@ -7,14 +7,14 @@ from typing import Annotated, Any, TypedDict
 
 from django.db.models import Model
 
-from django_txtasks.declarations.table import Option
+from django_txtasks.core.declaring.table import Option
 from django_txtasks.exceptions import InvalidOption
 
 MOST_SUBJECTS = 100
 
 
 def subjects_of(name: str, option: str, value: Any) -> tuple[Any, ...]:
-    """Return the business objects that a task is about; ``links.subjects`` looks at each of them.
+    """Return the business objects that a task is about; ``features.links.subjects`` looks at each of them.
 
     Raises:
         InvalidOption: too many of them.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.signals import last_lines
-from django_txtasks.worker.running.verdicts import ErrorPart
+from django_txtasks.core.rows.attempts import Attempt
+from django_txtasks.core.working.running.verdicts import ErrorPart
+from django_txtasks.features.log_lines import handler as last_lines
 
 
 class LogLines(ErrorPart):

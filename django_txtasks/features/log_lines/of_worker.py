@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 
+from django_txtasks.core.rows.attempts import Ended
+from django_txtasks.core.rows.running import AttemptRun
+from django_txtasks.core.working.parts import Part, WorkerContext
+from django_txtasks.core.working.running.slot_pool import SlotPool
+from django_txtasks.features.log_lines.handler import LastLines, kept
 from django_txtasks.features.log_lines.options import LogLineConfig
-from django_txtasks.lifecycle.attempts import Ended
-from django_txtasks.lifecycle.running import AttemptRun
-from django_txtasks.signals.last_lines import LastLines, kept
-from django_txtasks.worker.parts import Part, WorkerContext
-from django_txtasks.worker.running.slot_pool import SlotPool
 
 
 class LogLines(Part):

@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from django_txtasks.declarations.forms import Form
+from django_txtasks.core.declaring.forms import Form
 
 if TYPE_CHECKING:
-    from django_txtasks.declarations.registry import Declaration
+    from django_txtasks.core.declaring.registry import Declaration
 
 _OF_ITEM = inspect.Signature([inspect.Parameter("value", inspect.Parameter.POSITIONAL_ONLY)])
 
@@ -23,7 +23,7 @@ class OfItems(Form):
 
     def of_row(self, function: Callable[..., Any], run: Any, requests: Any) -> Callable[..., Any]:
         """Return a function of the value."""
-        from django_txtasks.items import call_of_one  # web processes do not need it
+        from django_txtasks.features.many.items import call_of_one  # web processes do not need it
 
         return call_of_one(function, run.attempt, alias=run.alias, requests=requests)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from django_txtasks.declarations.many import refuse_what_many_cannot_have
-from django_txtasks.declarations.registry import Declaration
-from django_txtasks.declarations.table import Option
+from django_txtasks.core.declaring.registry import Declaration
+from django_txtasks.core.declaring.table import Option
 from django_txtasks.exceptions import InvalidDeclaration
+from django_txtasks.features.many.declaring import refuse_what_many_cannot_have
 
 MOST_AT_ONCE = 500
 """Maximum number of tasks that one call gets: as many as one claim takes."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from django_txtasks.declarations.registry import Declaration
-from django_txtasks.lifecycle.attempts import Attempt, Ended
-from django_txtasks.worker.running.misfits import release_of_misfit
-from django_txtasks.worker.running.verdicts import ErrorPart
+from django_txtasks.core.declaring.registry import Declaration
+from django_txtasks.core.rows.attempts import Attempt, Ended
+from django_txtasks.core.working.running.verdicts import ErrorPart
+from django_txtasks.features.misfits.verdict import release_of_misfit
 
 
 class Misfits(ErrorPart):

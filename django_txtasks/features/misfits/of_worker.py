@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from django_txtasks import signals
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.worker.parts import Part, WorkerContext
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.working.parts import Part, WorkerContext
 
 MOST_TOLD = 1_000
 """Number of different texts, after which a worker reports no more of them."""

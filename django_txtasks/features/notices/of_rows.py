@@ -13,14 +13,14 @@ from typing import Any
 
 from django.db import connections, transaction
 
+from django_txtasks.core.declaring import specs
 from django_txtasks.core.ground.config import CoreConfig
-from django_txtasks.declarations import specs
+from django_txtasks.core.rows.arrow_parts import ArrowPart
+from django_txtasks.core.rows.attempts import Arrow, Attempt, Ended, FollowUps
+from django_txtasks.core.rows.enqueueing import NewTask, insert
+from django_txtasks.core.rows.follow_ups import follow_up, hook_data
 from django_txtasks.features.notices.brake import brakes, digest_delay
 from django_txtasks.features.notices.options import NoticeConfig
-from django_txtasks.lifecycle.arrow_parts import ArrowPart
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Ended, FollowUps
-from django_txtasks.lifecycle.enqueueing import NewTask, insert
-from django_txtasks.lifecycle.follow_ups import follow_up, hook_data
 
 MAIL = "django_txtasks.notices.mail_dead_notice"
 EXCHANGE = "django_txtasks.notices.publish_dead_notice"

@@ -7,7 +7,7 @@ from typing import Any
 
 from django_txtasks.core.ground.config import parsed_by, refuse_unknown_keys
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.rules.hints import HintConfig
+from django_txtasks.hints.options import HintConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from django_txtasks.enqueueing import once
-from django_txtasks.enqueueing.calls import (
+from django_txtasks.core.enqueueing.calls import (
     Asked,
     BoundFunction,
     checked_text,
@@ -16,10 +15,11 @@ from django_txtasks.enqueueing.calls import (
     option_of,
     text_of,
 )
-from django_txtasks.enqueueing.once import OnceKey
-from django_txtasks.enqueueing.parts import CallPart
+from django_txtasks.core.enqueueing.parts import CallPart
+from django_txtasks.core.rows.enqueueing import NewTask
 from django_txtasks.exceptions import InvalidOption
-from django_txtasks.lifecycle.enqueueing import NewTask
+from django_txtasks.features.once import keys as once
+from django_txtasks.features.once.keys import OnceKey
 
 ONCE_FOR = timedelta(days=7)
 """Time for which a key is kept, if ``once_for`` is left out."""

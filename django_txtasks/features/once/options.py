@@ -5,11 +5,11 @@
 from datetime import timedelta
 from typing import Annotated, TypedDict
 
-from django_txtasks.declarations.key_functions import by_name
-from django_txtasks.declarations.registry import Declaration
-from django_txtasks.declarations.table import Option
-from django_txtasks.declarations.values import TextOfCall, key_of, span_of
+from django_txtasks.core.declaring.registry import Declaration
+from django_txtasks.core.declaring.table import Option
+from django_txtasks.core.declaring.values import TextOfCall, key_of, span_of
 from django_txtasks.exceptions import InvalidDeclaration
+from django_txtasks.features.unique.key_functions import by_name
 
 
 class OnceOptions(TypedDict, total=False):

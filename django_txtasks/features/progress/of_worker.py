@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django_txtasks.lifecycle.attempts import Ended
-from django_txtasks.lifecycle.running import AttemptRun
-from django_txtasks.progress import ProgressNotes
-from django_txtasks.worker.looks.progress import ProgressWriter
-from django_txtasks.worker.parts import Part, WorkerContext
+from django_txtasks.core.rows.attempts import Ended
+from django_txtasks.core.rows.running import AttemptRun
+from django_txtasks.core.working.parts import Part, WorkerContext
+from django_txtasks.features.progress.notes import ProgressNotes
+from django_txtasks.features.progress.writer import ProgressWriter
 
 
 class ProgressOfTasks(Part):

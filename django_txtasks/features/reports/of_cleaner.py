@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from django_txtasks import signals
-from django_txtasks.cleaner.parts import Place, StepContext
-from django_txtasks.cleaner.passes import Step
+from django_txtasks.core.cleaning.parts import Place, StepContext
+from django_txtasks.core.cleaning.passes import Step
+from django_txtasks.core.ground.wording import in_english
+from django_txtasks.core.rows import statements
+from django_txtasks.core.rows.attempts import Attempt
+from django_txtasks.core.rows.cleaning import ROWS_PER_LOOK, living_workers
 from django_txtasks.database.execute import as_uuid, fetch
-from django_txtasks.lifecycle import names, statements
-from django_txtasks.lifecycle.attempts import Attempt
-from django_txtasks.lifecycle.cleaning import ROWS_PER_LOOK, living_workers
-from django_txtasks.wording import in_english
+from django_txtasks.features.reports import names
 
 
 class Reports:

@@ -1,1 +1,1 @@
-"""Schedules."""
+"""Schedules: ``@periodic``, its rules, the ticks of a schedule, and their status."""

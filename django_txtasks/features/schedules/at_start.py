@@ -18,8 +18,8 @@ def bring_schedules(
     """
     from django_txtasks import signals
     from django_txtasks.conf import get_config
-    from django_txtasks.schedules import periodic as scheduling
-    from django_txtasks.schedules.code_versions import has_table
+    from django_txtasks.features.schedules import periodic as scheduling
+    from django_txtasks.features.schedules.code_versions import has_table
 
     if "plan" not in other_facts or not scheduling.declared(using):
         return

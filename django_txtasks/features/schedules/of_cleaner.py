@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django_txtasks.cleaner.parts import Beside, Place, StepContext
-from django_txtasks.cleaner.passes import Step
-from django_txtasks.cleaner.schedule_reports import ScheduleReports
-from django_txtasks.cleaner.ticker import Ticker
 from django_txtasks.conf import Config
+from django_txtasks.core.cleaning.parts import Beside, Place, StepContext
+from django_txtasks.core.cleaning.passes import Step
+from django_txtasks.features.schedules.reports import ScheduleReports
+from django_txtasks.features.schedules.ticker import Ticker
 
 
 def steps(context: StepContext) -> Iterable[tuple[Place, Step] | Beside]:

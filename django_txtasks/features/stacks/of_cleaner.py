@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from django_txtasks.cleaner.parts import Place, StepContext
-from django_txtasks.cleaner.passes import Step
-from django_txtasks.stacks import answers
+from django_txtasks.core.cleaning.parts import Place, StepContext
+from django_txtasks.core.cleaning.passes import Step
+from django_txtasks.features.stacks import answers
 
 
 def steps(context: StepContext) -> Iterable[tuple[Place, Step]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django_txtasks.worker.looks.cancelling import CancelLook
-from django_txtasks.worker.parts import Part, WorkerContext
+from django_txtasks.core.working.parts import Part, WorkerContext
+from django_txtasks.features.results.cancel_look import CancelLook
 
 
 def parts(context: WorkerContext) -> Iterable[Part]:

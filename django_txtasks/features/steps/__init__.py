@@ -1,1 +1,1 @@
-"""Steps of long tasks."""
+"""Durable steps of a task, and waits for an answer from outside."""

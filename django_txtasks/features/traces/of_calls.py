@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django_txtasks import tracing
-from django_txtasks.enqueueing.calls import Call, changed
-from django_txtasks.enqueueing.handle import CoreHandle
-from django_txtasks.enqueueing.parts import Moment
-from django_txtasks.tracing import TracedCall
+from django_txtasks.core.enqueueing.calls import Call, changed
+from django_txtasks.core.enqueueing.handles import CoreHandle
+from django_txtasks.core.enqueueing.parts import Moment
+from django_txtasks.features.traces import tracing
+from django_txtasks.features.traces.tracing import TracedCall
 
 
 class TracedCalls(Moment):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from django_txtasks import tracing
-from django_txtasks.lifecycle.claim_parts import ClaimPart
+from django_txtasks.core.rows.claim_parts import ClaimPart
+from django_txtasks.features.traces import tracing
 
 
 class ReadsHeaders(ClaimPart):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django_txtasks import tracing
-from django_txtasks.lifecycle.attempts import Arrow, Ended
-from django_txtasks.lifecycle.running import AttemptRun
-from django_txtasks.worker.parts import Part, WorkerContext
+from django_txtasks.core.rows.attempts import Arrow, Ended
+from django_txtasks.core.rows.running import AttemptRun
+from django_txtasks.core.working.parts import Part, WorkerContext
+from django_txtasks.features.traces import tracing
 
 
 class Traces(Part):

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from django_txtasks.enqueueing.calls import (
+from django_txtasks.core.enqueueing.calls import (
     Asked,
     BoundFunction,
     checked_text,
     digest_of,
     option_of,
 )
-from django_txtasks.enqueueing.parts import CallPart
+from django_txtasks.core.enqueueing.parts import CallPart
+from django_txtasks.core.rows.enqueueing import Edge
 from django_txtasks.exceptions import InvalidOption
-from django_txtasks.lifecycle.enqueueing import Edge
 
 
 class KeyOfCall(CallPart):

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
+from django_txtasks.core.rows.arrow_parts import ArrowPart
+from django_txtasks.core.rows.attempts import Arrow, Attempt, Counted, Ended, FollowUps
+from django_txtasks.core.rows.claim_parts import ClaimPart, Picked
+from django_txtasks.core.rows.enqueueing import insert
+from django_txtasks.core.rows.follow_ups import follow_up, hook_data, read_hooks
+from django_txtasks.core.rows.turn import Candidate, Subscription
 from django_txtasks.database.execute import as_uuid, fetch_as
-from django_txtasks.lifecycle import merging
-from django_txtasks.lifecycle.arrow_parts import ArrowPart
-from django_txtasks.lifecycle.attempts import Arrow, Attempt, Counted, Ended, FollowUps
-from django_txtasks.lifecycle.claim_parts import ClaimPart, Picked
-from django_txtasks.lifecycle.enqueueing import insert
-from django_txtasks.lifecycle.follow_ups import follow_up, hook_data, read_hooks
-from django_txtasks.lifecycle.turn import Candidate, Subscription
+from django_txtasks.features.unique import merging
 from django_txtasks.models import Outcome, Status
 
 ABSORBERS = """

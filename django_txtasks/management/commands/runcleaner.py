@@ -14,12 +14,12 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError, connections, transaction
 
-from django_txtasks.cleaner import Cleaner
 from django_txtasks.conf import Config, get_config
+from django_txtasks.core.cleaning import Cleaner
+from django_txtasks.core.rows import cleaners, cleaning
 from django_txtasks.database import sessions
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.lifecycle import cleaners, cleaning
 from django_txtasks.management.cleaning import Cleaning, in_words, notify_by, report_to_log
 from django_txtasks.management.console import (
     LoopCommand,
@@ -28,7 +28,7 @@ from django_txtasks.management.console import (
     switch,
 )
 from django_txtasks.management.probing import answering_until_stopped, loop_options
-from django_txtasks.worker.process.probes import LivenessOfAll
+from django_txtasks.processes.probes import LivenessOfAll
 
 
 class Command(LoopCommand):

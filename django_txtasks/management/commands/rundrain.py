@@ -11,11 +11,11 @@ from django.core.management.base import CommandError
 
 from django_txtasks.conf import Config, get_config
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.hand_over.process import DrainProcess
-from django_txtasks.hand_over.targets.calling import TooManyHang
+from django_txtasks.features.hand_over.process import DrainProcess
+from django_txtasks.features.hand_over.targets.calling import TooManyHang
 from django_txtasks.management.console import LoopCommand, end_process, served, switch
 from django_txtasks.management.probing import answering_until_stopped, loop_options
-from django_txtasks.worker.process.probes import LivenessOfAll
+from django_txtasks.processes.probes import LivenessOfAll
 
 EXIT_CODE_LEFT = 3
 

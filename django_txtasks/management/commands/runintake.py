@@ -9,12 +9,12 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_txtasks.conf import MAX_NAME_BYTES, Config, get_config
+from django_txtasks.core.ground.wakeup import WakeUp
 from django_txtasks.exceptions import TxTasksError
 from django_txtasks.management.console import LoopCommand, one_database, served
 from django_txtasks.management.probing import answering_until_stopped, loop_options, positive
-from django_txtasks.wakeup import WakeUp
-from django_txtasks.worker.process.probes import Liveness
-from django_txtasks.worker.process.shutdown import Shutdown
+from django_txtasks.processes.probes import Liveness
+from django_txtasks.processes.shutdown import Shutdown
 
 PREFETCH_MESSAGES = 200
 MOST_PREFETCH = 65_535
@@ -68,9 +68,9 @@ class Command(LoopCommand):
 def _intake(
     config: Config, alias: str, options: dict[str, Any], liveness: Liveness, wake_up: WakeUp
 ) -> Any:
-    from django_txtasks.broker.dead_letters import DeadLetters  # these import pika
-    from django_txtasks.broker.incoming import MessageConsumer
-    from django_txtasks.intake.loop import Intake
+    from django_txtasks.features.intake.loop import Intake
+    from django_txtasks.hints.broker.dead_letters import DeadLetters  # these import pika
+    from django_txtasks.hints.broker.incoming import MessageConsumer
 
     queue, prefetch = options["queue"], options["prefetch"]
     dead_letters = DeadLetters(queue, options["dead_letters"])
@@ -80,7 +80,7 @@ def _intake(
 
 def _refuse(config: Config, alias: str, queue: str, prefetch: int) -> None:
     """Raise CommandError if the intake could not do its work, whatever messages come."""
-    from django_txtasks.intake.reading import check_functions  # only here is it needed
+    from django_txtasks.features.intake.reading import check_functions  # only here is it needed
 
     if config.broker_url is None:
         raise CommandError(

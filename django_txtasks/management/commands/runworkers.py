@@ -14,13 +14,19 @@ from django.core.management.base import CommandError
 from django.db import Error, connections
 from django.utils.autoreload import get_child_arguments
 
-from django_txtasks import bulk, checks, hints, signals
+from django_txtasks import checks, hints, signals
 from django_txtasks.conf import Config, get_config
+from django_txtasks.core.declaring import registry
 from django_txtasks.core.ground import seams
+from django_txtasks.core.ground.wording import in_english
+from django_txtasks.core.rows.turn import Kind, Subscription
+from django_txtasks.core.working.hint_inbox import HintInbox
+from django_txtasks.core.working.running.drivers import CALLS
+from django_txtasks.core.working.running.portions import PORTIONS
+from django_txtasks.core.working.worker import Exit, Worker
 from django_txtasks.database import sessions
-from django_txtasks.declarations import registry
-from django_txtasks.lifecycle import names
-from django_txtasks.lifecycle.turn import Kind, Subscription
+from django_txtasks.features import bulk
+from django_txtasks.features.reports import names
 from django_txtasks.management.async_tasks import Split, async_tasks, split
 from django_txtasks.management.console import (
     CHECKS,
@@ -41,28 +47,18 @@ from django_txtasks.management.processes import (
     threads,
     within,
 )
-from django_txtasks.wording import in_english
-from django_txtasks.worker.hint_inbox import HintInbox
-from django_txtasks.worker.process import signs
-from django_txtasks.worker.process.child import Assignment, Forked, Role
-from django_txtasks.worker.process.last_chances import NEWS, LastChanceProcesses
-from django_txtasks.worker.process.orders import (
-    end_soon,
-    obey,
-    pipe_of_parent,
-    pipe_of_supervisor,
-)
-from django_txtasks.worker.process.orphans import work_in_a_child
-from django_txtasks.worker.process.patience import Patience
-from django_txtasks.worker.process.probes import Liveness
-from django_txtasks.worker.process.recycling import EXIT_CODE, RecyclePolicy
-from django_txtasks.worker.process.scaling import Limits, ProcessScaler
-from django_txtasks.worker.process.shortage import news
-from django_txtasks.worker.process.shutdown import Shutdown
-from django_txtasks.worker.process.supervisor import Supervisor
-from django_txtasks.worker.running.drivers import CALLS
-from django_txtasks.worker.running.portions import PORTIONS
-from django_txtasks.worker.worker import Exit, Worker
+from django_txtasks.processes import signs
+from django_txtasks.processes.child import Assignment, Forked, Role
+from django_txtasks.processes.last_chances import NEWS, LastChanceProcesses
+from django_txtasks.processes.orders import end_soon, obey, pipe_of_parent, pipe_of_supervisor
+from django_txtasks.processes.orphans import work_in_a_child
+from django_txtasks.processes.patience import Patience
+from django_txtasks.processes.probes import Liveness
+from django_txtasks.processes.recycling import EXIT_CODE, RecyclePolicy
+from django_txtasks.processes.scaling import Limits, ProcessScaler
+from django_txtasks.processes.shortage import news
+from django_txtasks.processes.shutdown import Shutdown
+from django_txtasks.processes.supervisor import Supervisor
 
 OWN_NAMES = (bulk.NAME, "django_txtasks.notices.")
 """Task functions of the package, which make no project."""
@@ -295,7 +291,7 @@ def _listen(config: Config, subscription: Subscription, inbox: HintInbox) -> tup
     inbox.source = source = hints.source(config, subscription, inbox.deliver) if has_hints else None
     listeners = [] if source is None else [source]
     if config.broker_url is not None:
-        from django_txtasks.broker.will import LastWillConnection  # imports pika
+        from django_txtasks.hints.broker.will import LastWillConnection  # imports pika
 
         listeners.append(LastWillConnection(config, subscription.alias, inbox.wake))
     for one in listeners:

@@ -13,8 +13,8 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError
 
 from django_txtasks.conf import get_config
-from django_txtasks.inspection.audit import audit
-from django_txtasks.inspection.finding import Finding
+from django_txtasks.insight.audit import audit
+from django_txtasks.insight.finding import Finding
 from django_txtasks.management.console import (
     PrintingCommand,
     in_one_line,

@@ -13,14 +13,14 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_txtasks.exceptions import NotRunning
-from django_txtasks.inspection.explain import Reason, explain
-from django_txtasks.inspection.last_log import log_of_last_failure
-from django_txtasks.inspection.late import all_buckets, late
-from django_txtasks.lifecycle.lane_buckets import LaneBucket
+from django_txtasks.features.lanes.buckets import LaneBucket
+from django_txtasks.features.stacks.requests import request_stack, stack_of
+from django_txtasks.insight.explain import Reason, explain
+from django_txtasks.insight.last_log import log_of_last_failure
+from django_txtasks.insight.late import all_buckets, late
 from django_txtasks.management.console import DatabaseCommand, switch
 from django_txtasks.management.nothing_due import nothing_due
 from django_txtasks.operations.record import user_of_process
-from django_txtasks.stacks import request_stack, stack_of
 
 POLL_SECONDS = 0.2
 """Seconds between two looks for the answer of a worker."""

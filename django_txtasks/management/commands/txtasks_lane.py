@@ -8,11 +8,11 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_txtasks.exceptions import ConfigError
-from django_txtasks.lanes import changes as lane_changes
-from django_txtasks.lanes.status import LaneStatus, known_lanes, status_of_lanes
+from django_txtasks.features.lanes import changes as lane_changes
+from django_txtasks.features.lanes.rules import KEYS, problem_of_name
+from django_txtasks.features.lanes.status import LaneStatus, known_lanes, status_of_lanes
 from django_txtasks.management.console import DatabaseCommand, switch
 from django_txtasks.operations.record import user_of_process
-from django_txtasks.rules.lanes import KEYS, problem_of_name
 
 
 class Command(DatabaseCommand):

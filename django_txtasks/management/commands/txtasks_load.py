@@ -9,9 +9,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_txtasks import load
 from django_txtasks.conf import Config, get_config
-from django_txtasks.load.records import rounded
+from django_txtasks.insight import load
+from django_txtasks.insight.load.records import rounded
 from django_txtasks.management.console import (
     DatabaseCommand,
     in_columns,
@@ -21,7 +21,7 @@ from django_txtasks.management.console import (
     switch,
 )
 from django_txtasks.management.watching import Watch
-from django_txtasks.worker.process.orders import pipe_of_supervisor
+from django_txtasks.processes.orders import pipe_of_supervisor
 
 Show = Callable[[load.Look], None]
 LEAST_SECONDS = 0.5
@@ -93,7 +93,7 @@ class Command(DatabaseCommand):
         if not exchange:
             yield lambda found: None
             return
-        from django_txtasks.broker.announcing import Announcer  # imports pika
+        from django_txtasks.hints.broker.announcing import Announcer  # imports pika
 
         announcer = Announcer(config, exchange)
 

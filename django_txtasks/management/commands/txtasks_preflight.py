@@ -10,8 +10,9 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError, connections
 
-from django_txtasks.inspection.preflight import NOT_ALL, Finding, Report, preflight
-from django_txtasks.inspection.preflight.cases import Kind
+from django_txtasks.core.ground.wording import counted
+from django_txtasks.insight.preflight import NOT_ALL, Finding, Report, preflight
+from django_txtasks.insight.preflight.cases import Kind
 from django_txtasks.management.console import (
     PrintingCommand,
     in_one_line,
@@ -19,7 +20,6 @@ from django_txtasks.management.console import (
     refuse_odd_seconds,
     switch,
 )
-from django_txtasks.wording import counted
 
 
 class Command(PrintingCommand):

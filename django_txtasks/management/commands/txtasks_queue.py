@@ -8,11 +8,12 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_txtasks.conf import get_config
-from django_txtasks.lifecycle import pausing, workers
+from django_txtasks.core.ground.wording import time_text
+from django_txtasks.core.rows import workers
 from django_txtasks.management.console import DatabaseCommand
 from django_txtasks.models import PausedQueue
+from django_txtasks.operations import pausing
 from django_txtasks.operations.record import user_of_process
-from django_txtasks.wording import time_text
 
 
 class Command(DatabaseCommand):

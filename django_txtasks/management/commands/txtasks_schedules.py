@@ -8,19 +8,19 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_txtasks.conf import get_config
-from django_txtasks.enqueueing.calls import check_queue
+from django_txtasks.core.enqueueing.calls import check_queue
 from django_txtasks.exceptions import TxTasksError
-from django_txtasks.management.console import DatabaseCommand, switch
-from django_txtasks.models import Schedule
-from django_txtasks.operations.record import user_of_process
-from django_txtasks.schedules import changes as schedule_changes
-from django_txtasks.schedules import periodic as scheduling
-from django_txtasks.schedules.status import (
+from django_txtasks.features.schedules import changes as schedule_changes
+from django_txtasks.features.schedules import periodic as scheduling
+from django_txtasks.features.schedules.status import (
     ScheduleStatus,
     differences,
     next_ticks,
     status_of_schedules,
 )
+from django_txtasks.management.console import DatabaseCommand, switch
+from django_txtasks.models import Schedule
+from django_txtasks.operations.record import user_of_process
 from django_txtasks.signals.tracebacks import printable
 
 UNWELL = 1

@@ -13,9 +13,10 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError, connections
 
-from django_txtasks.inspection.history_cost import HistoryCost, history_cost
-from django_txtasks.inspection.late import Late, all_buckets, late
-from django_txtasks.inspection.status import (
+from django_txtasks.core.ground.wording import counted, time_text
+from django_txtasks.insight.history_cost import HistoryCost, history_cost
+from django_txtasks.insight.late import Late, all_buckets, late
+from django_txtasks.insight.status import (
     ALL_IS_WELL,
     CleanerStatus,
     QueueStatus,
@@ -36,7 +37,6 @@ from django_txtasks.management.looking import MOST_NAMED, look
 from django_txtasks.models import Status, Task, Worker
 from django_txtasks.overview.counting import MOST
 from django_txtasks.signals.tracebacks import printable
-from django_txtasks.wording import counted, time_text
 
 BEYOND_LIMITS, UNREACHABLE = 1, 2
 _HEADS = {"oldest_due": "oldest due (s)"}

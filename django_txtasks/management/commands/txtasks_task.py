@@ -16,6 +16,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_aware, make_aware
 
 from django_txtasks.conf import get_config
+from django_txtasks.core.ground.wording import counted
 from django_txtasks.exceptions import InvalidChoice
 from django_txtasks.management.console import DatabaseCommand, stop_signals, switch
 from django_txtasks.operations import Moved, Skipped, order_of
@@ -27,7 +28,6 @@ from django_txtasks.operations.rows import Place
 from django_txtasks.operations.slices import Order
 from django_txtasks.operations.watcher import Watcher
 from django_txtasks.signals.tracebacks import printable
-from django_txtasks.wording import counted
 
 VERBS = {
     "revive": "revive", "discard": "discard", "hold": "hold", "resume": "resume", "run": "run_now",

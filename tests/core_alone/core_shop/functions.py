@@ -3,9 +3,9 @@
 import time
 
 from core_shop.models import Done
-from django_txtasks.declarations import registry
-from django_txtasks.declarations.declaring import declaration_of
-from django_txtasks.enqueueing import enqueue_task
+from django_txtasks.core.declaring import registry
+from django_txtasks.core.declaring.declaring import declaration_of
+from django_txtasks.core.enqueueing import enqueue_task
 
 
 class Function:

@@ -1,1 +1,0 @@
-"""Counts of ended attempts: processes append rows, a cleaner adds them up. Readers are in ``stats``."""

@@ -1,0 +1,1 @@
+"""Accelerators: without one of these modules, tasks run as well, and slower."""

@@ -1,0 +1,1 @@
+"""Redaction: pages hide the secrets in the arguments of tasks."""

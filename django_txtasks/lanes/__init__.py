@@ -1,1 +1,0 @@
-"""Lanes: limits that the tasks of one customer or service share. The rules are in ``rules.lanes``."""

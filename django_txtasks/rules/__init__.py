@@ -1,1 +1,0 @@
-"""Logic that needs no database: lanes, schedules, retries, payloads."""

@@ -1,1 +1,0 @@
-"""Schedules: ``@periodic``, the ticks of a schedule, and their status. Their rules are ``rules.schedules``."""
