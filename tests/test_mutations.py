@@ -2,7 +2,10 @@
 
 import ast
 import functools
+from importlib import import_module
+from pkgutil import iter_modules
 
+import mutants
 import mutations
 import pytest
 
@@ -14,6 +17,12 @@ def functions(file):
     """Return the names of the functions of a test file."""
     tree = ast.parse((mutations.ROOT / file).read_text())
     return {one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)}
+
+
+def test_each_mutant_is_in_the_module_of_its_room():
+    for room in iter_modules(mutants.__path__):
+        found = import_module(f"mutants.{room.name}").MUTANTS
+        assert {mutants.room_of(one.file) for one in found} == {room.name}
 
 
 @pytest.mark.parametrize("mutant", mutations.MUTANTS, ids=lambda mutant: mutant.guard)
