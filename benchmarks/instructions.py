@@ -20,8 +20,10 @@ The paths, each per task or per call:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import gc
+import json
 import os
 import re
 import shutil
@@ -30,12 +32,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 VALGRIND = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--quiet"]
 CHILD = "--in-valgrind"
+ROOT = Path(__file__).resolve().parent.parent
 EACH = 100
 """N: the number of tasks or calls; at most as many as a turn takes."""
 CALLS_OF_100 = 10
@@ -179,6 +182,17 @@ def _forget_tasks() -> None:
         cursor.execute("TRUNCATE txtasks_task")
 
 
+@functools.cache
+def module(place: str) -> Any:
+    """Import a file of the package, by its present place, also in a checkout in which it has another place."""
+    moves = json.loads((ROOT / "tests/rooms.json").read_text())
+    for one in (place, *(old for old, new in moves.items() if new == place)):
+        name = "django_txtasks." + one.removesuffix(".py").replace("/", ".")
+        with contextlib.suppress(ModuleNotFoundError):
+            return import_module(name)
+    raise ModuleNotFoundError(place)
+
+
 class Loop:
     """The parts of a worker's loop, each done when it is told to."""
 
@@ -187,16 +201,16 @@ class Loop:
         from bench import tasks
 
         from django_txtasks.conf import get_config
-        from django_txtasks.core.working.running.runner import Runner
-        from django_txtasks.core.working.turn_writer import TurnWriter
 
         self._function, self._running = getattr(tasks, policy), helpers.Running()
-        if find_spec("django_txtasks.core.working.parts"):
+        if hasattr(helpers, "turn_writer"):
             self._writer = helpers.turn_writer()
             self._runner = helpers.runner(self._writer)
         else:  # a checkout of before, whose worker had no parts
-            self._writer = TurnWriter(get_config(), helpers.subscription(), threads=1)
-            self._runner = Runner("default", get_config(), lambda session: None)
+            writer = module("core/working/turn_writer.py").TurnWriter
+            self._writer = writer(get_config(), helpers.subscription(), threads=1)
+            runner = module("core/working/running/runner.py").Runner
+            self._runner = runner("default", get_config(), lambda session: None)
         self.turn()
 
     def enqueue(self, count: int) -> None:
@@ -207,17 +221,14 @@ class Loop:
 
     def turn(self, room: int = 0) -> list[Any]:
         """Take a turn; return what it has claimed."""
-        from django_txtasks.core.rows.turn import Capacity
-        from django_txtasks.core.working.schedule import Plan
-
-        plan = Plan(Capacity(room), scans=bool(room))
+        room_for = module("core/rows/turn.py").Capacity(room)
+        plan = module("core/working/schedule.py").Plan(room_for, scans=bool(room))
         return list(self._writer.write(plan, self._running, None).claimed)
 
     def run(self, claimed: list[Any]) -> list[Any]:
         """Run attempts."""
-        from django_txtasks.core.working.running.limits import NO_LIMIT
-
-        return [self._runner.run(attempt, NO_LIMIT) for attempt in claimed]
+        no_limit = module("core/working/running/limits.py").NO_LIMIT
+        return [self._runner.run(attempt, no_limit) for attempt in claimed]
 
     def record(self, ended: list[Any]) -> None:
         """Take a turn that records."""
