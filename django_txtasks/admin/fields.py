@@ -10,7 +10,7 @@ from django.contrib import admin
 from django_txtasks.admin import shown
 
 Field = Callable[[Any, Any], str]
-"""A method of a page: from the page and a row to the text on the page."""
+"""A method of a page, which returns the text of a row."""
 
 
 def line(title: Any, name: str) -> Field:
