@@ -1,7 +1,8 @@
 """The SQL of enqueueing, of the claim, of the arrows out of claimed and of workers, in the order of a task's life.
 
 The comment beside each statement says which conditions it must check. ``{now}`` and other names in braces come
-from the dialect; ``{in_ids}`` compares with a list. W1 and W2 are workers, C is a cleaner.
+from the dialect; ``{in_ids}`` compares with a list. W1 and W2 are workers, A is a worker that runs one
+task at a time and nothing beside it, C is a cleaner.
 """
 
 from django_txtasks.core.rows.history import COPY
@@ -69,9 +70,8 @@ _CLAIMABLE = """
        AND attempt < 2147483647 AND failures < 2147483647 AND crashes < 2147483647
 """.replace("<has_ended>", HAS_ENDED).replace("<last columns>", LAST_COLUMNS)
 # A task that kills its process takes the tasks beside it along: each of them counts a crash. So the last allowed
-# attempt after a crash runs alone: workers with several slots leave the row, and A, which runs one task at a time
-# and nothing beside it, takes it. Each row is claimable by exactly one of them. A first attempt is no last chance,
-# even if one crash is allowed.
+# attempt after a crash runs alone: workers with several slots leave the row, and A takes it. Each row is claimable
+# by exactly one of them. A first attempt is no last chance, even if one crash is allowed.
 LAST_CHANCE = "crashes > 0 AND crashes >= {max_crashes} - 1"
 NO_LAST_CHANCE = "(crashes = 0 OR crashes < {max_crashes} - 1)"
 _BESIDE_OTHERS = f"{OF_NAMES} AND {NO_LAST_CHANCE}"
@@ -80,7 +80,7 @@ OF_KIND = {
     "loop": _BESIDE_OTHERS,
     "alone": f"{OF_NAMES} AND {LAST_CHANCE}",
 }
-"""The condition in place of ``OF_NAMES``, by the kind of the worker. Other kinds claim by names alone."""
+"""The condition in place of ``OF_NAMES``, by the kind of the worker. The kind ``every`` claims by names alone."""
 # The due last chances, by an index that has no other rows. A person who has paused a lane, or a task that has
 # asked for a wait of its lane, keeps them waiting.
 DUE_LAST_CHANCES = f"""
@@ -96,9 +96,9 @@ DUE_LAST_CHANCES = f"""
 """
 OF_OTHER_LANES = "AND NOT lane {in_lanes}"
 DUE = "AND run_after <= {now} {after}"
-# W1 skips the rows that W2 has locked to claim them. The time is compared in the WHERE, so that rows due later are
-# not read at all. The statement names the index, because behind rows that were deleted a moment ago MariaDB would
-# choose another index and read the backlog of all queues.
+# W1 skips the rows that W2 has locked to claim them; on SQLite, W1 waits for W2's COMMIT and sees them claimed.
+# The time is compared in the WHERE, so that rows due later are not read at all. The statement names the index, because
+# behind rows that were deleted a moment ago MariaDB would choose another index and read the backlog of all queues.
 CHOOSE_DUE = (
     _CLAIMABLE.replace("FROM txtasks_task", "FROM txtasks_task {by_queue}")
     + f"""

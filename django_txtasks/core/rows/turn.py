@@ -146,7 +146,7 @@ class Capacity(NamedTuple):
     def admit(self, attempts: Iterable[Attempt]) -> Admission:
         """Choose the attempts that fit. The order is strict: no attempt overtakes another that finds no slot.
 
-        PostgreSQL's statement of a turn has the same rule in SQL: see ``engines.postgresql``.
+        PostgreSQL's statement of a turn has the same rule in SQL: see ``fast.postgresql``.
         """
         admitted: list[Attempt] = []
         dedicated, prefetch = self.dedicated, self.prefetch

@@ -1,6 +1,6 @@
 """Engines: each claims for a worker in the best way for its database.
 
-* ``portable`` claims in several statements, on every database. MySQL and SQLite have no other engine; on
+* ``portable`` claims in several statements, on every database. MySQL and SQLite use no other engine; on
   PostgreSQL and MariaDB, it claims in sweeps (``fast.sweep``) and rows with a unique key.
 * ``fast.postgresql`` does a whole turn in one statement, or claims in one statement within an open transaction.
 * ``fast.mariadb`` does a whole turn in two blocks of statements.
@@ -8,8 +8,8 @@
 The last two are accelerators, which ``assembly`` names: without them, the portable engine does their work. An
 accelerator is a module with ``VENDOR``, ``claim``, ``fits`` and ``turn``.
 
-All engines have the same rules: ``_CLAIMABLE``, a part of each ``CHOOSE_…`` statement, says which rows may be
-claimed, and ``Capacity.admit`` says how many.
+All engines have the same rules: each ``CHOOSE_…`` statement says which rows may be claimed: the
+conditions of ``_CLAIMABLE``, and status, time and lane. ``Capacity.admit`` says how many.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _by_age(
         found += reversed(of_bucket)
     if not found:
         return [], False
-    # each row once: see ``engines.mariadb`` for tables that were converted to another collation
+    # each row once: see ``fast.mariadb`` for tables that were converted to another collation
     first = {one[-1]: one for one in sorted(found, key=lambda one: one[0])}
     chosen = sorted(first.values(), key=lambda one: -one[0])[:limit]
     candidates = fetch_as(
