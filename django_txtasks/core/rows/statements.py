@@ -97,8 +97,9 @@ DUE_LAST_CHANCES = f"""
 OF_OTHER_LANES = "AND NOT lane {in_lanes}"
 DUE = "AND run_after <= {now} {after}"
 # W1 skips the rows that W2 has locked to claim them; on SQLite, W1 waits for W2's COMMIT and sees them claimed.
-# The time is compared in the WHERE, so that rows due later are not read at all. The statement names the index, because
-# behind rows that were deleted a moment ago MariaDB would choose another index and read the backlog of all queues.
+# The time is compared in the WHERE, so that rows due later are not read at all. The statement names the index,
+# because behind rows that were deleted a moment ago MariaDB would choose another index and read the backlog of all
+# queues.
 CHOOSE_DUE = (
     _CLAIMABLE.replace("FROM txtasks_task", "FROM txtasks_task {by_queue}")
     + f"""
