@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 import uuid
@@ -22,8 +23,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 STARTS_PROCESSES = {"chromium", "processes", "project", "shop", "rabbitmq_with_tls"}
 
 
-def pytest_collection_modifyitems(items):
-    """Begin with the slow tests, so that the workers of pytest-xdist end at the same time."""
+def pytest_collection_modifyitems(config, items):
+    """Begin with the slow tests, so that the workers of pytest-xdist end at the same time.
+
+    Leave out what is about an accelerator or a guard that ``TXTASKS_TEST_WITHOUT`` leaves out.
+    """
+    from django_txtasks import assembly
+
+    without = set(os.environ.get("TXTASKS_TEST_WITHOUT", "").split(","))
+    known = {one.name for one in (*assembly.ACCELERATORS, *assembly.GUARDS)}
+    about = {one: {mark.args[0] for mark in one.iter_markers("about")} for one in items}
+    if unknown := set().union(*about.values()) - known - without - {"guarded"}:
+        raise pytest.UsageError(f"no accelerator or guard has these names: {sorted(unknown)}")
+    if left := [one for one, names in about.items() if names & without]:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [one for one in items if one not in left]
     items.sort(key=lambda item: STARTS_PROCESSES.isdisjoint(item.fixturenames))  # stable
 
 

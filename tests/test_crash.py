@@ -492,6 +492,7 @@ def test_a_connection_cut_at_the_commit_loses_nothing_and_repeats_nothing(
         processes.end()
 
 
+@pytest.mark.about("one_statement")
 @pytest.mark.usefixtures("broker")
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="others need more statements")
 @pytest.mark.parametrize(

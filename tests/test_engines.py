@@ -137,6 +137,7 @@ def rows():
     return sorted(Task.objects.values_list("id", "status", "attempt", "worker"))
 
 
+@pytest.mark.about("two_blocks")
 @on_mariadb
 @pytest.mark.parametrize("seed", range(60))
 def test_a_turn_in_two_blocks_claims_what_one_of_several_statements_does(seed):

@@ -102,6 +102,7 @@ def test_nobody_can_declare_a_worker_lost_between_its_beat_and_the_commit_of_its
     assert not Worker.objects.filter(lost=True).exists()
 
 
+@pytest.mark.about("one_statement")
 @pytest.mark.parametrize("scan", [False, True], ids=["hints", "hints and a scan"])
 def test_a_turn_is_one_statement_where_the_database_has_it(writer, scan):
     handles = [tasks.note.enqueue() for _ in range(3)]
@@ -336,6 +337,7 @@ def test_a_lost_worker_finishes_nothing_in_its_turn(writer):
     assert len(writer.buffer.waiting) == 1
 
 
+@pytest.mark.about("one_statement")
 @on_postgres
 @pytest.mark.parametrize(
     "lock",
