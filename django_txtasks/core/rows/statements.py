@@ -323,7 +323,7 @@ SUSPECT = """
 SILENT_WORKERS = """
     SELECT id FROM txtasks_worker WHERE NOT lost AND seen_at < {ago} AND lease = %(age)s
 """
-# A frozen turn of W1 keeps W1's row locked: C does not wait for it.
+# A frozen turn of W1 keeps W1's row locked: C skips the row here, and tries again later.
 LOCK_WORKER = "SELECT id FROM txtasks_worker WHERE id = %(worker)s {skip_locked}"
 HAS_WORKER = "SELECT id FROM txtasks_worker WHERE id = %(worker)s"
 # C saw beat 7 for a whole lease, but W1 has woken up and committed beat 8. So the statement that declares W1 lost

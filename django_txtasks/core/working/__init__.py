@@ -8,4 +8,6 @@
 * ``recording``: outcomes on their way into the database
 * ``looks``: searches besides the claims of turns, all in one table
 * ``parts``: what features, accelerators and guards add
+
+If the process is killed, ``core.cleaning`` recovers its claims.
 """
