@@ -33,7 +33,7 @@ TURN_SECONDS = 0.25
 
 
 class Rescue:
-    """Recovers the claims of lost workers: each task becomes pending again, or dead with its compensation enqueued.
+    """Recovers the claims of lost workers: a task becomes pending again, or dead, with its compensation enqueued.
 
     It remembers no claims between calls: after a failover that lost commits, a lost worker may be alive
     again.
