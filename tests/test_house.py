@@ -16,15 +16,15 @@ CORE = {
 }
 MOST_ARROWS = {"import": 8, "branch": 6}
 """Arrows from the core to what can be left out. These numbers go down, and never up."""
-MOST_CORE_LINES = 8567
+MOST_CORE_LINES = 8562
 MOST_LINES_OF_A_FILE: dict[str, int] = {}
 """The files of the core over 450 lines of code."""
 
 
 def test_no_folder_has_too_many_modules():
     folders = house.widths(house.ROOT, KNOWN)
-    assert folders.pop(house.PACKAGE) <= 18
-    assert [one for one, number in folders.items() if number > 27] == []
+    assert folders.pop(house.PACKAGE) <= 14
+    assert [one for one, number in folders.items() if number > 25] == []
 
 
 def test_the_core_knows_no_more_of_the_rest():
