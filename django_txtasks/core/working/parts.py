@@ -108,7 +108,8 @@ class Part:
     def end(self, run: AttemptRun, ended: Ended | None) -> None:
         """Note the outcome of an attempt; None = its worker ends first, or was declared lost.
 
-        It comes also if ``begin`` has not. Parts end in reverse order. An error is logged, and changes nothing.
+        It comes also if ``begin`` has not, and not for an attempt that is left behind when its process ends. Parts
+        end in reverse order. An error is logged, and changes nothing.
         """
 
     # -- the loop, for lists of attempts ----------------------------------------------------------
