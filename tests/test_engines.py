@@ -187,6 +187,7 @@ def test_both_ways_claim_the_same(seed):
 
 
 @on_postgres
+@pytest.mark.about("one_statement")
 def test_claims_that_the_statement_and_python_count_differently_are_released(monkeypatch):
     """The rule stands in both languages. Should they ever differ, nothing runs that does not fit."""
     writer = TurnWriter(get_config(), helpers.subscription(), threads=1)

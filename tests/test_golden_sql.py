@@ -110,6 +110,8 @@ def life(found):
         Cleaner(get_config()).run_once()
 
 
+@pytest.mark.about("one_statement")
+@pytest.mark.about("two_blocks")
 def test_a_task_without_options_costs_the_statements_of_the_golden_file(monkeypatch, txtasks):
     txtasks(
         stats=False

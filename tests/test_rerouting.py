@@ -20,6 +20,7 @@ NEVER = 600  # a poll interval that no test lives to see: what runs was told by 
 NOTE, GIVE = "probe.tasks.note", "probe.tasks.give"
 
 
+@pytest.mark.about("rerouting")
 def test_tasks_that_one_of_two_workers_declares_run_by_hints(broker, txtasks):
     txtasks(poll_interval=NEVER)
     others = [name for name in registry.names() if name != NOTE]

@@ -63,7 +63,12 @@ def pace_of(*, threads=1, **means):
     return prefetch
 
 
-@pytest.fixture(params=["in_several_statements", "at_once", "after_a_beat"])
+AT_ONCE = pytest.param(
+    "at_once", marks=[pytest.mark.about("one_statement"), pytest.mark.about("two_blocks")]
+)
+
+
+@pytest.fixture(params=["in_several_statements", AT_ONCE, "after_a_beat"])
 def claim(request):
     """Scans, in each way that a worker does it; gives the result of the turn."""
 
