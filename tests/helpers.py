@@ -479,6 +479,13 @@ def subscription(*queues: str, names: Sequence[str] | None = None, kind: str = "
     return Subscription("default", queues, names, Kind(kind))
 
 
+def has_accelerator(name: str) -> bool:
+    """Return False if ``TXTASKS_TEST_WITHOUT`` leaves it out."""
+    from django_txtasks import assembly
+
+    return any(one.name == name for one in assembly.ACCELERATORS)
+
+
 def turn_writer(threads: int = 1) -> Any:
     """Return what writes the turns of a worker, with the parts of all features."""
     from django_txtasks.conf import get_config

@@ -218,6 +218,8 @@ def table():
     return found
 
 
+@pytest.mark.about("one_statement")
+@pytest.mark.about("two_blocks")
 def test_the_statements_of_each_policy_are_those_of_the_page(txtasks):
     found = []
     for keep in (0, 60):

@@ -46,6 +46,7 @@ def all_are_done(count):
     return lambda: FinishedTask.objects.count() == count
 
 
+@pytest.mark.about("upcoming")
 def test_each_starts_at_its_time_and_none_before(no_scans):
     waits = [random.uniform(0.3, 2) for _ in range(40)]
     priorities = [0, 5, 0, -3]
@@ -61,6 +62,7 @@ def test_each_starts_at_its_time_and_none_before(no_scans):
         assert one.started_at >= one.run_after
 
 
+@pytest.mark.about("upcoming")
 def test_more_of_them_than_one_look_reads(no_scans, monkeypatch):
     monkeypatch.setattr(upcoming, "ROWS_PER_PRIORITY", 3)
     enqueue_many([(tasks.nothing.using(run_after=0.2 + 0.05 * n), []) for n in range(20)])
@@ -81,6 +83,7 @@ def test_a_look_that_has_read_all_it_may_is_followed_by_one_when_the_last_of_the
     assert look._next_look <= now + 5
 
 
+@pytest.mark.about("upcoming")
 def test_what_becomes_due_between_the_first_scan_and_a_late_look(no_scans, monkeypatch):
     enqueue_many([(tasks.nothing.using(run_after=0.7), []) for _ in range(3)])
     waits = [1.0]
@@ -95,6 +98,7 @@ def test_what_becomes_due_between_the_first_scan_and_a_late_look(no_scans, monke
         helpers.wait_until(all_are_done(3))
 
 
+@pytest.mark.about("upcoming")
 def test_a_priority_that_no_scan_has_seen(no_scans, monkeypatch):
     """Where scans from the head take long, those in between look only in the priorities that they know."""
     monkeypatch.setattr(scan_cursor, "SLOW_SCAN_SECONDS", 0)
@@ -104,12 +108,14 @@ def test_a_priority_that_no_scan_has_seen(no_scans, monkeypatch):
         helpers.wait_until(all_are_done(1))
 
 
+@pytest.mark.about("upcoming")
 def test_many_that_are_due_at_one_instant(no_scans):
     enqueue_many([(tasks.nothing.using(run_after=0.5), []) for _ in range(500)])
     with helpers.working(threads=2):
         helpers.wait_until(all_are_done(500))
 
 
+@pytest.mark.about("upcoming")
 def test_what_a_dead_worker_had_looked_for_is_found_by_the_others(processes, no_scans):
     for _ in range(2):
         processes.start("runworkers", "--threads=1")

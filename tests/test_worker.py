@@ -342,6 +342,7 @@ def test_no_task_function_left_is_an_error():
         work(exclude_task=["*"])
 
 
+@pytest.mark.about("rerouting")
 @pytest.mark.once
 def test_a_hint_that_meets_a_worker_of_other_functions_reaches_the_right_one(broker, txtasks):
     txtasks(poll_interval=600)
