@@ -180,6 +180,7 @@ def test_sync_code_may_call_async_code():
     assert set(on_loop.seen.values()) == {"default"}
 
 
+@pytest.mark.about("guarded")
 def test_many_tasks_with_rows_need_few_sessions():
     for number in range(50):
         on_loop.count_sessions.enqueue(str(number))

@@ -218,6 +218,7 @@ def test_a_direct_call_returns_its_result_and_ctrl_c_ends_it():
     assert told == [("probe.many.play", 1, "SystemExit: 3")]
 
 
+@pytest.mark.about("guarded")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_that_the_function_has_forked_ends_by_its_own_error():
     def play(items):
