@@ -16,7 +16,7 @@ CORE = {
 }
 MOST_ARROWS = {"import": 8, "branch": 6}
 """Arrows from the core to what can be left out. These numbers go down, and never up."""
-MOST_CORE_LINES = 8562
+MOST_CORE_LINES = 8558
 MOST_LINES_OF_A_FILE: dict[str, int] = {}
 """The files of the core over 450 lines of code."""
 

@@ -403,12 +403,6 @@ LOCK_EXPIRED = """
     SELECT id, task_name, queue_name, cancel_asked_at IS NOT NULL FROM txtasks_task
      WHERE id {in_ids} AND TRIM(status) = 'pending' AND expires_at <= {now} {skip_locked}
 """
-# Claims of living workers without a time limit: they are reported, and never recovered.
-LONG_CLAIMED = """
-    SELECT id, attempt, worker, task_name, queue_name FROM txtasks_task {by_worker}
-     WHERE status = 'claimed' AND worker {in_workers} AND timeout IS NULL AND started_at < {ago}
-     LIMIT %(limit)s
-"""
 # A dead task keeps the time at which it was due last, and may have died a moment ago. SQLite uses the index only
 # if the statement repeats the index's own condition.
 OLD_DEAD = """

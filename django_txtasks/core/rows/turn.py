@@ -109,6 +109,7 @@ class Subscription:
         for reads in parts().reads_headers:
             if reads():
                 sql = sql.replace(statements.LAST_COLUMNS, statements.WITH_HEADERS)
+                break
         of_kind = statements.OF_KIND.get(self.kind.value)
         return sql if of_kind is None else sql.replace(statements.OF_NAMES, of_kind)
 

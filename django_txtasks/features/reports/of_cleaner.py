@@ -11,11 +11,17 @@ from django_txtasks import signals
 from django_txtasks.core.cleaning.parts import Place, StepContext
 from django_txtasks.core.cleaning.passes import Step
 from django_txtasks.core.ground.wording import in_english
-from django_txtasks.core.rows import statements
 from django_txtasks.core.rows.attempts import Attempt
 from django_txtasks.core.rows.cleaning import ROWS_PER_LOOK, living_workers
 from django_txtasks.database.execute import as_uuid, fetch
 from django_txtasks.features.reports import names
+
+# Claims of living workers without a time limit: they are reported, and never recovered.
+LONG_CLAIMED = """
+    SELECT id, attempt, worker, task_name, queue_name FROM txtasks_task {by_worker}
+     WHERE status = 'claimed' AND worker {in_workers} AND timeout IS NULL AND started_at < {ago}
+     LIMIT %(limit)s
+"""
 
 
 class Reports:
@@ -59,7 +65,7 @@ def long_claimed(alias: str, age: timedelta) -> list[tuple[Attempt, str]]:
     if not living:
         return []
     rows = fetch(
-        alias, statements.LONG_CLAIMED,
+        alias, LONG_CLAIMED,
         workers=sorted(living), age=age.total_seconds(), limit=ROWS_PER_LOOK,
     )  # fmt: skip
     found = []
