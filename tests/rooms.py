@@ -65,7 +65,7 @@ INTO_CORE = {
     "core/declaring/forms.py": "A row that does not fit its function is released, and not called.",
     "core/enqueueing/no_hints.py": "Losing every hint costs nothing but latency.",
     "core/working/parts.py": "All drivers end an attempt alike, and no part changes its outcome.",
-    "core/working/surroundings.py": "A worker that is told to stop claims nothing more.",
+    "core/ground/surroundings.py": "A worker that is told to stop claims nothing more.",
     "core/working/running/unguarded.py": "Nothing of an attempt stays in the session of the next one.",
     "core/working/running/verdicts.py": "The error of an attempt decides the arrow of its row.",
     "core/rows/running.py": "A batch that a task opens ends with its attempt.",

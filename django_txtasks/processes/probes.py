@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from django_txtasks.core.working.surroundings import SignsOfLife
+from django_txtasks.core.ground.surroundings import SignsOfLife
 from django_txtasks.processes.probe_server import Page, ProbeServer
 
 TOUCH_SECONDS = 1.0

@@ -6,9 +6,9 @@ import os
 import sys
 from pathlib import Path
 
+from django_txtasks.core.ground.surroundings import Replacement
 from django_txtasks.core.ground.wording import counted
 from django_txtasks.core.rows.workers import MEMORY
-from django_txtasks.core.working.surroundings import Replacement
 
 EXIT_CODE = 75
 """Exit code that tells the supervisor to start a new process at once (EX_TEMPFAIL of sysexits.h)."""

@@ -18,12 +18,13 @@ from django_txtasks.core.cleaning.failure_detector import FailureDetector, LastW
 from django_txtasks.core.cleaning.old_rows import OldRows
 from django_txtasks.core.cleaning.parts import Place, StepContext, parts_of
 from django_txtasks.core.cleaning.passes import Passes, Step
-from django_txtasks.core.cleaning.record import Liveness, Record
+from django_txtasks.core.cleaning.record import Record
 from django_txtasks.core.cleaning.renotifier import Notify
 from django_txtasks.core.cleaning.rescue import Rescue
 from django_txtasks.core.cleaning.upkeep import Upkeep
 from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.core.ground.retry import backoff
+from django_txtasks.core.ground.surroundings import SignsOfLife
 from django_txtasks.core.rows import cleaning
 from django_txtasks.core.rows.cleaning import LivingWorker
 from django_txtasks.database import sessions
@@ -64,19 +65,19 @@ class Cleaner:
         *,
         notify: Notify | None = None,
         wills: LastWills | None = None,
-        liveness: Liveness | None = None,
+        liveness: SignsOfLife | None = None,
         quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config, self.alias, self.notify, self.quiet = config, alias, notify, quiet
-        self.clock, self.liveness = clock, liveness
+        self.clock, self.liveness = clock, liveness or SignsOfLife()
         self.workers = FailureDetector(config, alias, wills, clock)
         self.rescue = Rescue(config, alias, notify=notify, emit=self._emit, clock=clock)
         context = StepContext(config, alias, notify, self._emit, clock)
         self.upkeep = Upkeep(context)
         self.old_rows = OldRows(config, alias, emit=self._emit, skip=self.rescue.skip, clock=clock)
         steps, self._beside = parts_of(context)
-        self.record = Record(config, alias, clock, self._say_unwritten, liveness)
+        self.record = Record(config, alias, clock, self._say_unwritten, self.liveness)
         since_another = self.record.since_pass_of_another
         self.passes = Passes(
             alias, config, _steps(self, steps), since_another, emit=self._emit, clock=clock
@@ -187,9 +188,8 @@ class Cleaner:
         return pause
 
     def _tell_probes(self, *, refused: bool, connected: bool = True) -> None:
-        if self.liveness is not None:
-            self.liveness.turned()
-            self.liveness.ended(refused=refused, connected=connected)
+        self.liveness.turned()
+        self.liveness.ended(refused=refused, connected=connected)
 
     def _emit(self, signal: signals.LogSignal, **facts: Any) -> None:
         if not self.quiet:

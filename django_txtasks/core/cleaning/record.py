@@ -5,27 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from django.db import DatabaseError
 
 from django_txtasks.core.ground.config import CoreConfig
+from django_txtasks.core.ground.surroundings import SignsOfLife
 from django_txtasks.core.rows import cleaners, workers
 from django_txtasks.database.errors import text_of
 from django_txtasks.database.transactions import own_transaction, repeated
-
-
-class Liveness(Protocol):
-    """Receiver of the process's signs of life."""
-
-    def turned(self) -> None:
-        """Note that the loop goes round."""
-
-    def wrote(self) -> None:
-        """Note that a whole pass has ended."""
-
-    def ended(self, *, refused: bool, connected: bool) -> None:
-        """Note the end of a turn: the database accepted it, refused it, or is unreachable."""
 
 
 class Record:
@@ -46,7 +33,7 @@ class Record:
         alias: str,
         clock: Callable[[], float],
         unwritten: Callable[[str], None],
-        liveness: Liveness | None,
+        liveness: SignsOfLife,
     ) -> None:
         self._config, self._alias, self._clock, self._unwritten = config, alias, clock, unwritten
         self._liveness, self._why = liveness, ""
@@ -90,8 +77,7 @@ class Record:
 
     def _note_pass(self, change: Callable[[str, uuid.UUID], bool]) -> None:
         self._write(change)
-        if self._liveness is not None:
-            self._liveness.wrote()
+        self._liveness.wrote()
 
     def _say_error(self, alias: str, cleaner: uuid.UUID) -> bool:
         return cleaners.failed(alias, cleaner, self._error)

@@ -11,6 +11,7 @@ from django.db import DatabaseError, InterfaceError, connections, reset_queries
 from django_txtasks import signals
 from django_txtasks.core.ground.config import CoreConfig
 from django_txtasks.core.ground.seams import AROUND
+from django_txtasks.core.ground.surroundings import SignsOfLife, StopRequests
 from django_txtasks.core.rows.attempts import Attempt
 from django_txtasks.core.rows.turn import Capacity, Subscription
 from django_txtasks.core.working.hint_inbox import HintInbox
@@ -21,7 +22,6 @@ from django_txtasks.core.working.registration import DeclaredLost
 from django_txtasks.core.working.running.limits import NEVER
 from django_txtasks.core.working.running.slot_pool import SlotPool
 from django_txtasks.core.working.schedule import Plan, TurnSchedule
-from django_txtasks.core.working.surroundings import SignsOfLife, StopRequests
 from django_txtasks.core.working.turn_writer import TurnWriter
 from django_txtasks.core.working.workload import Workload
 from django_txtasks.database.errors import (

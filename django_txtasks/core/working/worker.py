@@ -16,6 +16,7 @@ from django.db import DatabaseError, InterfaceError, reset_queries
 from django_txtasks import signals
 from django_txtasks.core.ground.cancel_requests import CancelRequests
 from django_txtasks.core.ground.config import CoreConfig
+from django_txtasks.core.ground.surroundings import Replacement, SignsOfLife, StopRequests
 from django_txtasks.core.rows.turn import Subscription
 from django_txtasks.core.rows.workers import STUCK, End
 from django_txtasks.core.working.hint_inbox import HintInbox, Listening
@@ -31,7 +32,6 @@ from django_txtasks.core.working.running.portions import PORTIONS
 from django_txtasks.core.working.running.runner import Runner
 from django_txtasks.core.working.running.verdicts import failed
 from django_txtasks.core.working.schedule import TurnSchedule
-from django_txtasks.core.working.surroundings import Replacement, SignsOfLife, StopRequests
 from django_txtasks.core.working.turn_writer import TurnWriter
 from django_txtasks.core.working.turns import Turns
 from django_txtasks.core.working.workload import Workload

@@ -6,13 +6,13 @@ import sys
 import time
 from typing import NamedTuple
 
+from django_txtasks.core.ground.surroundings import Replacement
 from django_txtasks.core.rows.attempts import Arrow, Attempt, Ended
 from django_txtasks.core.rows.turn import Capacity, TurnResult
 from django_txtasks.core.working.parts import Parts
 from django_txtasks.core.working.recording.outcome_buffer import OutcomeBuffer
 from django_txtasks.core.working.running.portions import Portions
 from django_txtasks.core.working.running.slot_pool import SlotPool
-from django_txtasks.core.working.surroundings import Replacement
 from django_txtasks.fast.prefetch import GatherPolicy, PrefetchPolicy
 
 

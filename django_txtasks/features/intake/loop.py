@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Protocol
 
 from django.db import DatabaseError, InterfaceError, connections, reset_queries
 
 from django_txtasks import signals
 from django_txtasks.conf import Config
 from django_txtasks.core.ground.retry import backoff
+from django_txtasks.core.ground.surroundings import SignsOfLife
 from django_txtasks.database import sessions
 from django_txtasks.database.errors import is_refusal, text_of, took_too_long
 from django_txtasks.features.intake.reading import MessageCall, Refused, read
@@ -24,19 +24,6 @@ MOST_TOGETHER = 1000
 """Largest number of messages in one transaction. After a transaction that took too long, the next one has half."""
 IDLE_SECONDS = 1.0
 """Longest time between two turns, so that probes see a living loop."""
-
-
-class Liveness(Protocol):
-    """Receiver of the process's signs of life."""
-
-    def turned(self) -> None:
-        """Note that the loop goes round."""
-
-    def wrote(self) -> None:
-        """Note that the intake receives messages, and that the database has taken the last ones."""
-
-    def ended(self, *, refused: bool) -> None:
-        """Note the end of a turn: the database accepted it, refused it, or is unreachable."""
 
 
 class Intake:
@@ -56,10 +43,14 @@ class Intake:
         alias: str,
         source: MessageConsumer,
         dead_letters: DeadLetters,
-        liveness: Liveness | None = None,
+        liveness: SignsOfLife | None = None,
     ) -> None:
         self._config, self._alias = config, alias
-        self._source, self._dead_letters, self._liveness = source, dead_letters, liveness
+        self._source, self._dead_letters, self._liveness = (
+            source,
+            dead_letters,
+            liveness or SignsOfLife(),
+        )
         self._letters = DeadLetterPublisher(config, dead_letters)
         self._waiting: list[tuple[IncomingMessage, MessageCall]] = []
         self._refused: list[tuple[IncomingMessage, str]] = []
@@ -102,10 +93,9 @@ class Intake:
             self._write()
         if self._refused and now >= self._send_at:
             self._send_away()
-        if self._liveness is not None:
-            self._liveness.turned()
-            if self._source.connected and not (self._waiting and self._failures):
-                self._liveness.wrote()
+        self._liveness.turned()
+        if self._source.connected and not (self._waiting and self._failures):
+            self._liveness.wrote()
 
     def _pause(self) -> float:
         """Return the seconds until the next turn; a message ends the pause."""
@@ -135,8 +125,7 @@ class Intake:
             return
         self._failures, self._most = 0, min(2 * self._most, MOST_TOGETHER)
         self._outage.succeeded()
-        if self._liveness is not None:
-            self._liveness.ended(refused=False)
+        self._liveness.ended(refused=False)
 
     def _put_off(self, error: DatabaseError | InterfaceError) -> None:
         """Wait before the next write; a message that comes meanwhile waits, too."""
@@ -146,8 +135,7 @@ class Intake:
         pause = _pause_after(self._failures)
         self._write_at = time.monotonic() + pause
         self._outage.failed(text_of(error), pause)
-        if self._liveness is not None:
-            self._liveness.ended(refused=is_refusal(error))
+        self._liveness.ended(refused=is_refusal(error))
 
     def _send_away(self) -> None:
         """Send refused messages to their place. If RabbitMQ does not confirm one, keep it and those behind it."""

@@ -72,8 +72,11 @@ def undo(what):
 
 @task(idempotent=True, takes_context=True)
 def again(ctx, what):
+    is_first = not Done.objects.filter(what=what).exists()
     Done.objects.create(what=what, attempt=ctx.attempt)
-    if ctx.attempt == 1:
+    if (
+        is_first
+    ):  # perhaps not attempt 1: a claim of a busy worker may be released before its task starts
         time.sleep(60)
 
 
