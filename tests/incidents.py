@@ -1,8 +1,8 @@
-"""Stage one of nine incidents at a real site, and wait: for people who shall find its cause by the admin alone.
+"""Stage one of 23 incidents at a real site, and wait: for people who shall find its cause without the source.
 
     python tests/services.py -- python tests/incidents.py N
 
-N = 1 to 9. ``incidents.md`` has the incidents and the expected answers. The site is a bakery's shop with
+N = 1 to 23. ``incidents.md`` has the incidents and the expected answers. The site is a bakery's shop with
 PostgreSQL, the admin, and real workers and cleaners. Ctrl-C or SIGTERM ends and removes everything.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -21,41 +22,17 @@ from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "testproject")]
+
+from bakery import nights  # noqa: E402
+from bakery.site import NEW, OLD, Site, enqueue, live, wait_for  # noqa: E402
+
 USER = PASSWORD = "operator"
-PATIENCE = 60  # seconds until a state must be there
-OLD, NEW = "a", "b"
 SETTINGS: dict[int, dict[str, Any]] = {
     6: {"long_running_after": 20},
     8: {"database_hints": False, "poll_interval": 20},
+    **nights.SETTINGS,
 }
 """What the settings of an incident have beside those of the demo."""
-
-
-class Site:
-    """The processes of the site. Commands are of the new release, unless ``release`` says otherwise."""
-
-    def __init__(self, processes: Any, broker: Any) -> None:
-        self._processes, self.broker = processes, broker
-
-    def start(self, *command: str, release: str = NEW) -> Any:
-        os.environ["BAKERY_RELEASE"] = release
-        try:
-            return self._processes.start(*command)
-        finally:
-            os.environ["BAKERY_RELEASE"] = OLD
-
-    def work(self, *options: str, release: str = NEW) -> Any:
-        """Start workers and return when they beat."""
-        from django_txtasks.models import Worker
-
-        before = Worker.objects.count()
-        process = self.start("runworkers", "--threads=4", *options, release=release)
-        wait_for(lambda: Worker.objects.count() > before)
-        return process
-
-    def stop(self, process: Any, with_signal: int = signal.SIGTERM) -> None:
-        process.send_signal(with_signal)
-        process.wait(PATIENCE)
 
 
 def nobody_serves_a_queue(site: Site) -> None:
@@ -158,28 +135,8 @@ def a_schedule_has_lost_its_function(site: Site) -> None:
 INCIDENTS: tuple[Callable[[Site], None], ...] = (
     nobody_serves_a_queue, a_queue_is_paused, a_deploy_has_renamed_a_function, a_release_fails, a_lane_is_full,
     a_task_runs_too_long, no_cleaner_runs, rabbitmq_is_down, a_schedule_has_lost_its_function,
+    *nights.INCIDENTS,
 )  # fmt: skip
-
-
-def enqueue(function: Any, number: int, *arguments: Any) -> None:
-    from django_txtasks import enqueue_many
-
-    enqueue_many([(function, [one, *arguments]) for one in range(number)])
-
-
-def live(**columns: Any) -> int:
-    """Return the number of live tasks."""
-    from django_txtasks.models import Task
-
-    return Task.objects.filter(**columns).count()
-
-
-def wait_for(is_there: Callable[[], Any]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not is_there():
-        if time.monotonic() > end:
-            raise RuntimeError("The incident could not be staged.")
-        time.sleep(0.1)
 
 
 @contextmanager
@@ -188,11 +145,14 @@ def site_of(number: int) -> Iterator[tuple[str, Site]]:
     from demo.stage import free_port, prepare, stage
     from services import RabbitMQ
 
-    with RabbitMQ() if number == 8 else nullcontext() as broker:
+    with RabbitMQ() if number in nights.WITH_BROKER else nullcontext() as broker:
         postgres, amqp = os.environ["TXTASKS_TEST_POSTGRES_URL"], broker and broker.url
         environment = prepare(database_url=postgres, broker_url=amqp)
         more = json.loads(environment["TXTASKS_SETTINGS"])
-        more |= {"sync_schedules": number == 9, **SETTINGS.get(number, {})}
+        more |= {
+            "sync_schedules": number in nights.WITH_SCHEDULES | {9},
+            **SETTINGS.get(number, {}),
+        }
         os.environ |= environment | {
             "TXTASKS_SETTINGS": json.dumps(more), "DJANGO_SETTINGS_MODULE": "bakery.settings",
             "BAKERY_RELEASE": OLD, "PYTHONPATH": os.pathsep.join(sys.path[:2]),
@@ -207,14 +167,45 @@ def site_of(number: int) -> Iterator[tuple[str, Site]]:
             get_user_model().objects.create_superuser(USER, password=PASSWORD)
             address = f"127.0.0.1:{free_port()}"
             try:
-                INCIDENTS[number - 1](site)
                 site.start("runserver", address, "--noreload", "--insecure")
+                cookie = _cookie()
+                INCIDENTS[number - 1](site)
                 wait_for(lambda: _answers(f"http://{address}/admin/login/"))
-                yield f"http://{address}/admin/txtasks/overview/", site
+                yield f"http://{address}/admin/txtasks/overview/  Cookie: sessionid={cookie}", site
             finally:
-                if broker is not None:  # the stage removes its queues there
+                nights.write_nothing(on=False)
+                nights.thaw(site)
+                if broker is not None and number == 8:  # the stage removes its queues there
                     broker.launch()
                     broker.wait_until_ready()
+
+
+def _cookie() -> str:
+    """Return the cookie of a session of ``USER``, who has logged in before the incident."""
+    from django.contrib.auth import get_user_model
+    from django.test import Client
+
+    client = Client()
+    client.force_login(get_user_model().objects.get(username=USER))
+    return client.cookies["sessionid"].value
+
+
+def _program() -> Path:
+    """Write a program that runs ``manage.py`` of the site."""
+    from demo.stage import ROOM
+
+    path = Path(os.environ[ROOM]) / "manage"
+    names = ("PYTHONPATH", "DJANGO_SETTINGS_MODULE", "BAKERY_RELEASE")
+    kept = {key: value for key, value in os.environ.items() if key in names or "TXTASKS" in key}
+    words = [
+        f"{key}={shlex.quote(value)}" for key, value in (kept | {"BAKERY_RELEASE": NEW}).items()
+    ]
+    manage = shlex.quote(str(HERE.parent / "testproject" / "manage.py"))
+    path.write_text(
+        f'#!/bin/sh\nexec env {" ".join(words)} {shlex.quote(sys.executable)} {manage} "$@"\n'
+    )
+    path.chmod(0o755)
+    return path
 
 
 def _answers(url: str) -> bool:
@@ -237,6 +228,7 @@ def main() -> None:
     try:
         with site_of(int(sys.argv[1])) as (address, _):
             print(f"{address}  user {USER}, password {PASSWORD}. Ctrl-C ends.", flush=True)
+            print(f"Commands of the site: {_program()} txtasks_status", flush=True)
             while True:
                 signal.pause()
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The nine incidents of ``incidents.md``, told by the first sentence of At a glance. Rows stand for processes."""
+"""Incidents 1 to 9 of ``incidents.md``, told by the first sentence of At a glance. Rows stand for processes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def a_schedule_has_lost_its_function() -> None:
     Schedule.objects.create(name="stock", task_name="bakery.tasks.count_stock", every=3600.0)
 
 
-MAKERS = [globals()[make.__name__] for make in incidents.INCIDENTS]
+MAKERS = [globals()[make.__name__] for make in incidents.INCIDENTS[:9]]
 MEND = {
     "a_deploy_has_renamed_a_function": f"queue=default&amp;task={BILL}",
     "a_queue_is_paused": 'name="resume" value="mail"',
