@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 import time
@@ -79,6 +80,42 @@ class SilentProxy(Proxy):
         down = pair.down
         pair.down = lambda data: None if self.is_silent else down(data)  # type: ignore[method-assign]
         return pair
+
+
+class Withholding(Proxy):
+    """Lets all through but the confirm of the first message of a connection. RabbitMQ takes this message, too."""
+
+    def pair(self, client: socket.socket, server: socket.socket) -> _Pair:
+        pair = super().pair(client, server)
+        up, asked, told, tags = pair.up, bytearray(), bytearray(), itertools.count(1)
+
+        def confirm(data: bytes) -> bool:
+            went = up(data)
+            for one in frames_of(asked, data):
+                is_message = isinstance(getattr(one, "method", None), spec.Basic.Publish)
+                if is_message and (tag := next(tags)) > 1:
+                    ack = frame.Method(one.channel_number, spec.Basic.Ack(tag))
+                    client.sendall(ack.marshal())
+            return went
+
+        def withhold(data: bytes) -> None:
+            for one in frames_of(told, data):
+                if not isinstance(getattr(one, "method", None), spec.Basic.Ack):
+                    client.sendall(one.marshal())
+
+        pair.up, pair.down = confirm, withhold  # type: ignore[method-assign]
+        return pair
+
+
+def frames_of(rest: bytearray, data: bytes) -> Iterator[Any]:
+    """Yield the whole frames of a stream. ``rest`` keeps what is left."""
+    rest += data
+    while True:
+        size, one = frame.decode_frame(bytes(rest))
+        if one is None:
+            return
+        del rest[:size]
+        yield one
 
 
 class Alarm(Proxy):

@@ -19,11 +19,12 @@ from celery.backends.base import DisabledBackend
 from kombu import Queue
 from probe import on_celery, tasks
 from probe.models import Run
-from proxy import Alarm, SilentProxy, before
+from proxy import Alarm, SilentProxy, Withholding, before
 
 from django_txtasks import external
 from django_txtasks.exceptions import Away, InvalidArguments, InvalidOption
 from django_txtasks.features.hand_over.choosing import Place, choose
+from django_txtasks.features.hand_over.target import OVERTAKEN
 from django_txtasks.models import Task
 
 app, run, add = on_celery.app, on_celery.run, on_celery.add
@@ -547,6 +548,24 @@ def test_a_broker_that_does_not_answer_to_a_declaration_is_away(site, monkeypatc
         proxy.is_silent = False
         target.look_after()  # on a new connection
         assert target.send(rows, time.monotonic() + 5).taken == {rows[0].id}
+        target.close()
+
+
+def test_a_message_that_is_never_confirmed_is_postponed_and_the_others_go(site, monkeypatch):
+    monkeypatch.setattr("django_txtasks.contrib.celery.target.CONFIRM_SECONDS", 0.5)
+    run.delay("first")  # declares the queue
+    with before(app.conf.broker_url, Withholding) as (_, url):
+        celery_site.point(app, {**site.configuration, "broker_url": url})
+        with transaction.atomic():
+            for name in ("a", "b", "c"):
+                run.delay(name)
+        target = app.txtasks_target("celery", ordered=False)
+        target.look_after()
+        rows, _ = choose("default", "celery", 10, Place(0.0))
+        answers = target.send(rows, time.monotonic() + 5)
+        assert (answers.postponed, answers.away) == ({rows[0].id: OVERTAKEN}, "")
+        assert answers.taken == {rows[1].id, rows[2].id}
+        assert target.send(rows[:1], time.monotonic() + 5).taken == {rows[0].id}
         target.close()
 
 

@@ -3,10 +3,12 @@
 import datetime
 import json
 import uuid
+from io import StringIO
 
 import handing
 import helpers
 import pytest
+from django.core.management import call_command
 from django.db import connection, transaction
 from probe import relay, tasks
 
@@ -18,6 +20,7 @@ from django_txtasks import (
     enqueue_task,
     external,
     publish,
+    stats,
     subscribe,
 )
 from django_txtasks.database.execute import fetch_value
@@ -26,6 +29,7 @@ from django_txtasks.features.hand_over import choosing
 from django_txtasks.features.results.cancelling import CancelResult
 from django_txtasks.models import FinishedTask, PausedQueue, Task
 from django_txtasks.operations import operators
+from django_txtasks.overview import overview
 
 pytestmark = pytest.mark.usefixtures("rows", "target")
 paid = external("billing.paid", queue_name="events")
@@ -117,6 +121,31 @@ def test_a_row_that_was_not_taken_waits_longer_each_time_with_the_reason():
         delays.append(round(float(wait)))
     assert delays[0] <= 2 and delays[-1] in range(50, 61) and delays == sorted(delays)
     assert len(waiting.errors) == 1 and waiting.snoozes == 9
+
+
+def test_a_row_that_is_refused_each_time_is_told_with_its_error_and_its_tries():
+    relay.answers["billing.lost"] = "the shop is closed"
+    handle = enqueue_task(lost, 1)
+    for _ in range(3):
+        Task.objects.update(run_after="2020-01-01 00:00Z")
+        handing.hand_over()
+    (queue,) = [one for one in overview(max_age=0).queues if one.name == "events"]
+    assert (queue.retrying.number, queue.dead.number) == (1, 0)
+    (cause,) = stats.causes().causes
+    assert (cause.task, cause.retrying, cause.last_line) == (
+        "billing.lost",
+        1,
+        "the shop is closed",
+    )
+    out = StringIO()
+    call_command("txtasks_explain", str(handle.id), stdout=out)
+    tries = helpers.row(handle.id).snoozes
+    said = f"has not taken it in {tries} tries (Postponed: the shop is closed)."
+    assert tries >= 3 and said in out.getvalue()
+    relay.reset()
+    Task.objects.update(run_after="2020-01-01 00:00Z")
+    handing.hand_over()
+    assert not stats.causes().causes
 
 
 def test_a_row_that_can_never_be_taken_is_dead_at_once(told):

@@ -9,9 +9,10 @@ import helpers
 import pika
 import pytest
 from django.db import transaction
-from proxy import Alarm, SilentProxy, before
+from proxy import Alarm, SilentProxy, Withholding, before
 
 from django_txtasks import enqueue_many, enqueue_task, external
+from django_txtasks.features.hand_over.target import OVERTAKEN
 from django_txtasks.features.hand_over.targets import exchanges
 from django_txtasks.models import FinishedTask, Task
 
@@ -287,6 +288,24 @@ def test_a_broker_that_confirms_nothing_lets_the_rows_wait(broker, exchange, txt
             proxy.is_silent = False
             helpers.wait_until(lambda: not Task.objects.exists())
     assert {body["args"][0] for _, body in arrived(broker, exchange)} == {1, 2}
+
+
+def test_a_message_that_is_never_confirmed_keeps_no_other_row_back(
+    broker, exchange, txtasks, monkeypatch
+):
+    monkeypatch.setattr(exchanges, "CONFIRM_SECONDS", 0.5)
+    bind_bad(broker, exchange)
+    with before(broker, Withholding) as (_, url):
+        txtasks(broker_url=url)
+        worst = enqueue_task(bad, 1)
+        enqueue_many([(good, (number,)) for number in range(3)])
+        drain = handing.new_drain()
+        assert drain._turn() == 0
+        assert (drain.handed, drain._away_count, drain.away) == (3, 0, "")
+        last = enqueue_task(bad, 2)  # nothing behind it shows that it is the reason
+        drain._turn()
+    assert helpers.row(worst.id).errors[-1]["message"] == OVERTAKEN
+    assert (helpers.row(last.id).snoozes, drain._away_count) == (0, 1)
 
 
 def test_an_ordered_queue_keeps_its_order_at_a_full_queue(broker, exchange, txtasks):

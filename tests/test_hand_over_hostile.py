@@ -16,6 +16,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.exceptions import Away, ConfigError
 from django_txtasks.features.hand_over import passes
 from django_txtasks.features.hand_over.process import DrainProcess
+from django_txtasks.features.hand_over.targets import calling
 from django_txtasks.models import Task, Worker
 from django_txtasks.operations import operators
 
@@ -164,8 +165,60 @@ def test_a_row_that_breaks_the_connection_again_does_not_make_the_others_wait():
     assert left.snoozes == 2 and "too large" in left.errors[-1]["message"]
 
 
-def test_a_target_that_is_away_is_told_once_although_rows_are_postponed():
-    """A pass that finds no row, because the only one was postponed, is no sign of the target."""
+def test_while_a_target_is_away_no_row_is_to_blame_however_often_it_is_tried():
+    relay.answers["good"] = ConnectionRefusedError("closed")
+    enqueue_many([(good, (number,)) for number in range(5)])
+    drain = handing.new_drain()
+    for _ in range(8):
+        drain._turn()
+    assert drain._away_count == 8
+    assert {(one.snoozes, str(one.errors)) for one in Task.objects.all()} == {(0, "[]")}
+    relay.reset()
+    while Task.objects.exists():
+        assert drain._turn() == 0
+    assert drain.away == ""
+
+
+def test_any_number_of_rows_that_break_the_connection_is_passed():
+    """Only a row that goes shows that they are the reason, and the target is not."""
+    relay.answers["bad"] = BrokenPipeError("too large")
+    enqueue_many([(bad if number < 4 else good, (number,)) for number in range(6)])
+    drain = handing.new_drain()
+    for number in range(1, 6):
+        drain._turn()
+        assert (drain._away_count, drain.handed) == (number, 0)
+        assert not Task.objects.filter(snoozes__gt=0).exists()
+    assert drain._turn() == 0
+    assert (drain._away_count, drain.handed) == (0, 1)
+    assert {
+        (one.snoozes, one.errors[-1]["message"]) for one in Task.objects.filter(task_name="bad")
+    } == {(1, "BrokenPipeError: too large")}
+    drain._turn()
+    assert drain.handed == 2
+
+
+def test_a_call_that_hangs_is_no_witness(monkeypatch):
+    """The rows behind it are not called meanwhile, and the row before it is not to blame."""
+    monkeypatch.setattr("django_txtasks.features.hand_over.targets.calling.CALL_SECONDS", 0.2)
+    over = threading.Event()
+
+    def send(rows):
+        if rows[0].args == [1]:
+            over.wait(helpers.PATIENCE)
+        raise BrokenPipeError("too large")
+
+    monkeypatch.setattr(relay, "send", send)
+    enqueue_many([(good, (number,)) for number in range(3)])
+    drain = handing.new_drain()
+    drain._turn()
+    drain._turn()
+    drain._turn()
+    over.set()
+    found = sorted((one.args, one.snoozes) for one in Task.objects.all())
+    assert found == [([0], 0), ([1], 1), ([2], 0)]
+
+
+def test_a_target_that_is_away_is_told_once():
     relay.answers["bad"] = ConnectionRefusedError("closed")
     first = enqueue_task(bad, 1)
     back = []
@@ -176,8 +229,8 @@ def test_a_target_that_is_away_is_told_once_although_rows_are_postponed():
     signals.target_back.connect(note)
     try:
         with handing.handing_over() as drain:
-            helpers.wait_until(lambda: helpers.row(first.id).snoozes >= 2)
-            assert not back
+            helpers.wait_until(lambda: drain._away_count >= 5)
+            assert not back and not helpers.row(first.id).snoozes
             relay.answers.clear()
             helpers.wait_until(lambda: not Task.objects.exists())
             helpers.wait_until(lambda: drain._away_since is None)
@@ -190,20 +243,29 @@ def test_a_batch_gets_past_a_row_that_breaks_the_connection():
     relay.answers["bad"] = BrokenPipeError("too large")
     first = enqueue_task(bad, 1)
     enqueue_many([(good, (number,)) for number in range(3)])
-    with pytest.raises(CommandError, match="too large") as ended:
-        call_command("rundrain", batch=True)
-    assert ended.value.returncode == 3 and helpers.row(first.id).snoozes == 1
-    Task.objects.filter(pk=first.id).update(run_after="2020-01-01 00:00Z")
     call_command("rundrain", batch=True)
-    assert [row.id for row in Task.objects.all()] == [first.id]
+    assert [(row.id, row.snoozes) for row in Task.objects.all()] == [(first.id, 1)]
 
 
-def test_a_batch_whose_only_row_was_postponed_because_the_target_is_away_ends_with_code_3():
+def test_a_batch_whose_target_is_away_ends_with_code_3_and_leaves_the_row():
     relay.answers["bad"] = ConnectionRefusedError("closed")
     postponed(5)
     with pytest.raises(CommandError, match="closed") as ended:
         call_command("rundrain", batch=True)
-    assert ended.value.returncode == 3 and len(relay.got) == 1
+    assert (ended.value.returncode, Task.objects.get().snoozes) == (3, 5)
+
+
+def test_a_batch_tells_of_a_row_whose_call_has_not_returned(monkeypatch):
+    """The row is postponed, so that nothing is due any more."""
+    monkeypatch.setattr(calling, "CALL_SECONDS", 0.2)
+    monkeypatch.setattr(calling, "GIVE_UP_SECONDS", 0.0)
+    over = threading.Event()
+    monkeypatch.setattr(relay, "send", lambda rows: over.wait(helpers.PATIENCE))
+    first = enqueue_task(good, 1)
+    with pytest.raises(CommandError, match="has not returned") as ended:
+        call_command("rundrain", batch=True)
+    over.set()
+    assert (ended.value.returncode, helpers.row(first.id).snoozes) == (3, 1)
 
 
 def test_a_row_that_is_never_taken_is_dead_at_last_while_others_go():

@@ -309,7 +309,8 @@ def test_each_value_belongs_to_a_metric_and_has_its_labels():
     )
     test_deaths.ended(3, how="signal 9", held={NAME: "default"})
     found = kept.samples("default")
-    assert {one.metric for one in found} == set(names.METRICS)
+    without = {"txtasks_sessions"}  # not known: this worker has none in its row
+    assert {one.metric for one in found} == names.METRICS.keys() - without
     for one in found:
         assert {*one.labels} - {"le"} == {*names.METRICS[one.metric].labels}
 

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_txtasks.database import cost
 from django_txtasks.database.dialect import DIALECTS, dialect_of
 
 R = TypeVar("R")
@@ -29,7 +30,9 @@ def execute(alias: str, sql: str, **params: Any) -> int:
     text, values = bound(connection, sql, params)
     with cursor_of(connection) as cursor:
         cursor.execute(text, values)
-        return int(cursor.rowcount)
+        count = int(cursor.rowcount)
+    cost.note(connection, sql, count)
+    return count
 
 
 def fetch(alias: str, sql: str, **params: Any) -> list[tuple[Any, ...]]:
@@ -38,12 +41,14 @@ def fetch(alias: str, sql: str, **params: Any) -> list[tuple[Any, ...]]:
     text, values = bound(connection, sql, params)
     with cursor_of(connection) as cursor:
         cursor.execute(text, values)
-        return list(cursor.fetchall())
+        rows = list(cursor.fetchall())
+    cost.note(connection, sql, len(rows))
+    return rows
 
 
 def fetch_results(alias: str, sql: str, **params: Any) -> list[list[tuple[Any, ...]]]:
     """Send several statements as one text; return the rows of each statement that returns rows. Arguments as of
-    ``execute``."""
+    ``execute``. The caller counts their cost."""
     connection, results = connections[alias], []
     text, values = bound(connection, sql, params)
     with cursor_of(connection) as cursor:

@@ -218,6 +218,11 @@ class _Session(NamedTuple):
     server: str
 
 
+def is_known(text: str) -> bool:
+    """Return True if a text is a session, and not another sign of life."""
+    return _parts(text) is not None
+
+
 def _parts(text: str) -> _Session | None:
     """Return a session's parts; None = the session is unknown, or the text is invalid."""
     parts = text.split(" ", 2)

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from django.db import DatabaseError, InterfaceError, ProgrammingError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_txtasks.database import cost
 from django_txtasks.database.errors import is_lock_timeout, is_repeatable
 from django_txtasks.database.execute import (
     bound,
@@ -51,6 +52,8 @@ def own_transaction(
             transaction may be open.
     """
     is_callers = connections[alias].in_atomic_block
+    if not is_callers:
+        cost.of(alias).transactions += 1
     with transaction.atomic(using=alias):
         # SQLite needs no level: its one writer sees all commits
         if read_committed and connections[alias].vendor != "sqlite":
@@ -155,11 +158,11 @@ def fetch_in_one_statement(
     """Run one statement as a transaction of its own, with the limits of ``own_transaction``; return its rows.
 
     It takes one round trip: the session has the limits, or they are sent with the statement, so they hold before
-        its
-    first lock. See ``can_use_one_statement``.
+    its first lock. The caller counts the rows that it writes. See ``can_use_one_statement``.
     """
     connection = connections[alias]
     text, values = bound(connection, sql, params)
+    cost.of(alias).transactions += 1
     with cursor_of(connection) as cursor:
         if is_dedicated(connection):
             cursor.execute(text, values)
@@ -256,6 +259,8 @@ def execute_and_commit(alias: str, sql: str, *, prepares: bool, **params: Any) -
     """
     connection: Any = connections[alias]
     text, values = bound(connection, sql, params)
+    cost.of(alias).transactions += 1
+    cost.note(connection, sql, 1)
     if connection.vendor == "postgresql":
         begin(connection)  # if the task has sent no statement
         if connection.connection.pgconn.transaction_status and _can_send(connection):

@@ -14,10 +14,12 @@ from django_txtasks.core.rows.turn import (
     Cursor,
     Keys,
     ScanResult,
+    TurnOrder,
     TurnRequest,
     TurnResult,
     waits_of,
 )
+from django_txtasks.database import cost
 from django_txtasks.database.execute import as_uuid
 
 NO_HOOKS = "{}"
@@ -42,6 +44,12 @@ def is_usual(worker: uuid.UUID, ended: Sequence[Ended]) -> bool:
         if not is_own or arrow is not Arrow.FINISH or attempt.hooks != NO_HOOKS:
             return False
     return len({one.attempt.task_id.int for one in ended}) == len(ended)
+
+
+def count_rows(order: TurnOrder, result: TurnResult) -> None:
+    """Count the rows that a whole turn has written: its beat, its claims, finished tasks and their history."""
+    ended = len(result.recorded.done) * (2 if order.keep else 1)
+    cost.of(order.subscription.alias).rows += 1 + len(result.claimed) + ended
 
 
 def result(

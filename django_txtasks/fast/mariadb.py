@@ -26,6 +26,7 @@ from django_txtasks.core.rows.turn import (
     TurnRequest,
     TurnResult,
 )
+from django_txtasks.database import cost
 from django_txtasks.database.dialect import DIALECTS
 from django_txtasks.database.execute import as_uuid, fetch_results
 from django_txtasks.database.transactions import can_use_blocks, rolled_back_on_error
@@ -56,6 +57,7 @@ def turn(order: TurnOrder) -> TurnResult | None:
     alias, worker = order.subscription.alias, order.worker
     request, ended = order.request, order.ended
     sql, params = _looking(order)
+    cost.of(alias).transactions += 1
     with rolled_back_on_error(alias):
         ((is_alive, is_suspected),), *results = fetch_results(alias, sql, **params)
         if not is_alive:
@@ -77,7 +79,7 @@ def turn(order: TurnOrder) -> TurnResult | None:
             for rows in fetch_results(alias, sql, **params):
                 known |= {as_uuid(task_id) for (task_id,) in rows}
     taken = {attempt.task_id for attempt in admission.attempts}
-    return found.result(
+    result = found.result(
         request,
         [Found(as_uuid(one.id) in taken, priority, one) for priority, one in seen],
         admission,
@@ -87,6 +89,8 @@ def turn(order: TurnOrder) -> TurnResult | None:
         is_filled=sum(map(len, results)) == request.capacity.width,
         is_suspected=bool(is_suspected),
     )
+    found.count_rows(order, result)
+    return result
 
 
 # -- the first block ---------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from django_txtasks.core.rows.turn import (
     TurnRequest,
     TurnResult,
 )
+from django_txtasks.database import cost
 from django_txtasks.database.dialect import DIALECTS
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import can_use_one_statement, fetch_in_one_statement
@@ -58,7 +59,11 @@ def turn(order: TurnOrder) -> TurnResult | None:
         **(finishing(ended) if ended else {}),
         **_params(order.subscription, request),
     )
-    return _read(rows, order.worker, request, ended) if rows else None
+    if not rows:
+        return None
+    result = _read(rows, order.worker, request, ended)
+    found.count_rows(order, result)
+    return result
 
 
 def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -> TurnResult:
@@ -68,7 +73,9 @@ def claim(subscription: Subscription, worker: uuid.UUID, request: TurnRequest) -
     sql = statement_of_turn(beats=False, **_asks_for(request))
     sql = subscription.claiming(sql)
     rows = fetch(subscription.alias, sql, worker=worker, **_params(subscription, request))
-    return _read(rows, worker, request, [])
+    result = _read(rows, worker, request, [])
+    cost.of(subscription.alias).rows += len(result.claimed) - len(rows)  # it has read the others
+    return result
 
 
 # -- parameters ---------------------------------------------------------------------------------

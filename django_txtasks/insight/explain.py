@@ -32,6 +32,7 @@ from django_txtasks.core.rows.workers import DRAIN_MARK, texts
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.exceptions import EndLost, WorkerLost, WorkerStopped
+from django_txtasks.features.hand_over.moving import POSTPONED
 from django_txtasks.features.lanes.buckets import buckets_of
 from django_txtasks.features.lanes.status import LaneStatus, rate_text, status_of_lanes
 from django_txtasks.features.misfits.entry import misfit_of_last
@@ -269,7 +270,7 @@ def _not_due(alias: str, task: Any) -> Iterator[Reason]:
     """Yield why a task waits for its time."""
     if task.run_after is None:  # on SQLite: text that is not a time
         yield Reason("unsound", _("Its run_after is not a time."), _("Correct the row by hand."))
-    elif misfit := _misfit(alias, task):
+    elif misfit := _misfit(alias, task) or _not_taken(alias, task):
         yield misfit
     elif task.run_after > task.now:
         facts = {"span": _span(task.run_after - task.now), "at": time_text(task.run_after)}
@@ -300,6 +301,23 @@ def _misfit(alias: str, task: Any) -> Reason | None:
         "in the admin."
     )
     return Reason("arguments", f"{last.get('message')} {text % facts}", lift)
+
+
+def _not_taken(alias: str, task: Any) -> Reason | None:
+    """Return the reason for a task that is handed over and was not taken; None: the target was not asked yet."""
+    last, error = _last_error(alias, task) if task.snoozes else ("", "")
+    if last != POSTPONED:
+        return None
+    text = ngettext(
+        "The other system has not taken it in %(n)s try (%(error)s). The next try is in %(span)s.",
+        "The other system has not taken it in %(n)s tries (%(error)s). The next try is in %(span)s.",
+        task.snoozes,
+    )
+    span = _span(max(timedelta(0), task.run_after - task.now))
+    lift = _("Correct what the other system names. To try at once, run it now in the admin.")
+    return Reason(
+        "not_taken", text % {"n": whole(task.snoozes), "error": error, "span": span}, lift
+    )
 
 
 def _waits(alias: str, task: Any) -> Iterator[Reason]:

@@ -17,6 +17,7 @@ from django_txtasks.core.rows.turn import ALONE_MARK, LOOP_MARK
 from django_txtasks.core.rows.workers import DRAIN_MARK, texts
 from django_txtasks.features.progress.notes import LAG, read_progress
 from django_txtasks.features.reports import names
+from django_txtasks.insight.cost import DatabaseCost
 from django_txtasks.insight.late import Late, all_buckets, late
 from django_txtasks.models import DatabaseNow, FinishedTask, Outcome, Status, Task, Worker
 
@@ -113,6 +114,7 @@ class Snapshot:
             each; more may wait.
         problems: a sentence for each problem, the worst first.
         late: the oldest due task of each queue that is late for no obvious reason, such as a pause, and why.
+        cost: what the queue costs the database.
     """
 
     database: str
@@ -123,6 +125,7 @@ class Snapshot:
     undeclared: names.Found = field(default_factory=dict)
     late: tuple[Late, ...] = ()
     problems: tuple[str, ...] = ()
+    cost: DatabaseCost = field(default_factory=DatabaseCost)
 
     @property
     def dead(self) -> int:
@@ -143,6 +146,7 @@ class Snapshot:
         """Return the snapshot for machines."""
         return {
             "verdict": self.verdict, **asdict(self), "dead": self.dead, "oldest_due": self.oldest_due,
+            "cost": self.cost.as_json(),
         }  # fmt: skip
 
 

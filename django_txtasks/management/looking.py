@@ -34,7 +34,8 @@ def look(alias: str, *, exact: bool) -> Snapshot:
     )
     queues = {one.name: _status_of(one) for one in found.queues} if found and is_bounded else None
     now = snapshot(alias, queues)
-    return replace(now, problems=tuple(_problems(now, found)))
+    cost = found.cost if found is not None else now.cost
+    return replace(now, problems=tuple(_problems(now, found)), cost=cost)
 
 
 def _overview(alias: str) -> Overview | None:

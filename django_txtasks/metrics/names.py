@@ -41,5 +41,9 @@ METRICS = {
     "txtasks_cleaner_pass_age_seconds": Metric(GAUGE, (), "Time since a cleaner completed a pass."),
     "txtasks_lane_waiting": Metric(GAUGE, ("lane",), "Pending tasks of the 50 most late lanes, at most 200."),
     "txtasks_schedule_late": Metric(GAUGE, ("schedule", "reason"), "1 = the schedule needs attention."),
+    "txtasks_transactions_total": Metric(COUNTER, (), "Transactions of workers, cleaners and drains."),
+    "txtasks_rows_written_total": Metric(COUNTER, (), "Rows that these have inserted, updated or deleted."),
+    "txtasks_sessions": Metric(GAUGE, (), "Database sessions of workers, cleaners and drains."),
+    "txtasks_history_bytes_per_day": Metric(GAUGE, (), "Bytes that finished tasks have added in the last day."),
     "txtasks_problems": Metric(GAUGE, ("problem",), "Problems and warnings of the page At a glance, by name."),
 }  # fmt: skip

@@ -50,6 +50,7 @@ def samples_of(alias: str) -> Iterator[Sample]:
     yield from _of_processes(found)
     yield from lanes
     yield from (_of_schedule(one) for one in found.schedules)
+    yield from _of_cost(found)
     for problem, number in sorted(Counter(one.name for one in found.problems).items()):
         yield Sample("txtasks_problems", number, {"problem": problem})
     if totals is not None:
@@ -90,6 +91,13 @@ def _of_processes(found: Overview) -> Iterator[Sample]:
         yield Sample("txtasks_cleaner_pass_age_seconds", found.cleaners.last_pass, {})
 
 
+def _of_cost(found: Overview) -> Iterator[Sample]:
+    if found.cost.sessions is not None:
+        yield Sample("txtasks_sessions", found.cost.sessions, {})
+    if found.cost.history_mb_per_day is not None:
+        yield Sample("txtasks_history_bytes_per_day", 1e6 * found.cost.history_mb_per_day, {})
+
+
 def _lanes(alias: str) -> list[Sample]:
     """Return the lanes whose oldest tasks wait longest."""
     wait: dict[str, float] = {}
@@ -114,6 +122,8 @@ def _counters(totals: stats.Totals) -> Iterator[Sample]:
     yield Sample("txtasks_counters_are_behind", totals.is_behind, {})
     if totals.is_behind:
         return  # some rows were not read, so a counter could fall
+    yield Sample("txtasks_transactions_total", totals.transactions, {})
+    yield Sample("txtasks_rows_written_total", totals.rows_written, {})
     for one in totals.functions:
         labels = {"queue": one.queue, "task": one.task}
         for outcome in OUTCOMES:

@@ -22,6 +22,7 @@ from django.utils.translation import get_language
 
 from django_txtasks.core.ground.forks import register_at_fork
 from django_txtasks.database.transactions import is_in_test_case
+from django_txtasks.insight import cost
 from django_txtasks.models import Task
 from django_txtasks.overview import counting, spans
 from django_txtasks.overview.counting import Count, Counts
@@ -74,6 +75,7 @@ def _forget(**_: Any) -> None:
     _kept.clear()
     _reading.clear()
     spans.forget()
+    cost.forget()
 
 
 register_at_fork(after_in_child=_forget)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
+from django_txtasks.insight.cost import DatabaseCost
 from django_txtasks.insight.deaths import Deaths
 from django_txtasks.insight.held_threads import HeldThreads
 from django_txtasks.overview.counting import NONE, Count
@@ -155,6 +156,7 @@ class Overview:
         causes: why live tasks have failed, the most dead tasks first; ``has_more_causes``: there are more.
         deaths: worker processes that die again and again; None = too few do.
         held_threads: event loops whose threads are all held by tasks.
+        cost: what the queue costs the database.
     """
 
     database: str
@@ -176,6 +178,7 @@ class Overview:
     figures: Figures = NO_FIGURES
     deaths: Deaths | None = None
     held_threads: tuple[HeldThreads, ...] = ()
+    cost: DatabaseCost = field(default_factory=DatabaseCost)
 
     def total(self, state: str) -> Count:
         """Return the tasks of all queues in a state: ``due``, ``later``, ``retrying``, ``dead`` or ``held``.
@@ -202,6 +205,7 @@ class Overview:
         found: dict[str, Any] = asdict(self, dict_factory=_plain)
         found["problems"] = [one.as_json() for one in self.problems]
         found["causes"] = [one.as_json() for one in self.causes]
+        found["cost"] = self.cost.as_json()
         return found
 
 

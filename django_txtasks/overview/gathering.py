@@ -16,6 +16,7 @@ from django_txtasks.features.reports import names
 from django_txtasks.features.schedules.statements import NOW_IN_UTC
 from django_txtasks.features.schedules.status import status_of_rows
 from django_txtasks.features.schedules.ticks import moment_of
+from django_txtasks.insight.cost import database_cost
 from django_txtasks.insight.deaths import deaths
 from django_txtasks.insight.held_threads import held_threads
 from django_txtasks.insight.no_writes import no_writes
@@ -76,6 +77,7 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
     """
     # before the transaction: PostgreSQL ends an idle one, and on a busy machine Python adds up for a second
     figures, minutes = _figures(alias) if with_figures else (NO_FIGURES, {})
+    cost = database_cost(alias)
     with only_reading(alias, STATEMENT_TIMEOUT):
         found_workers = workers(alias)
         processes = found_workers[:MOST_WORKERS]
@@ -115,6 +117,7 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
             held_threads=held_threads(
                 alias, [one.id for one in processes if one.is_loop and one.is_alive]
             ),
+            cost=cost,
         )
     return replace(found, problems=problems_of(found, refusal)), counts
 

@@ -13,8 +13,9 @@ from django.utils.translation import ngettext_lazy
 
 from django_txtasks.conf import get_config
 from django_txtasks.core.ground.cancel_requests import UNHEARD_AFTER
-from django_txtasks.core.ground.wording import span
+from django_txtasks.core.ground.wording import decimal, span
 from django_txtasks.features.reports import names
+from django_txtasks.insight.cost import over_budget
 from django_txtasks.insight.deaths import NAME as DYING
 from django_txtasks.insight.finding import manage
 from django_txtasks.insight.held_threads import NAME as HELD
@@ -225,6 +226,27 @@ _ASKED = ngettext_lazy(
 )
 
 
+_COSTS = {
+    "transactions_per_second": _(
+        "The queue costs the database %(number)s transactions per second, more than the %(bound)s of "
+        "TXTASKS['database_budget']. Fewer worker processes and a longer poll_interval cost fewer."
+    ),
+    "rows_per_second": _(
+        "The queue writes %(number)s rows per second, more than the %(bound)s of TXTASKS['database_budget']. "
+        "Fewer, larger tasks, and tasks without history (keep_finished) write fewer."
+    ),
+    "sessions": _(
+        "The queue has %(number)s database sessions, more than the %(bound)s of TXTASKS['database_budget']. Fewer "
+        "threads and processes of workers have fewer."
+    ),
+    "history_mb_per_day": _(
+        "Finished tasks have added %(number)s MB to the database in the last day, more than the %(bound)s of "
+        "TXTASKS['database_budget']. txtasks_status --history shows the outcomes; keep_finished can leave some "
+        "out."
+    ),
+}
+
+
 def problems_of(found: Overview, refusal: NoWrites | None = None) -> tuple[Problem, ...]:
     """Return the problems of an overview, then its warnings.
 
@@ -241,6 +263,7 @@ def problems_of(found: Overview, refusal: NoWrites | None = None) -> tuple[Probl
         *_of_schedules(found),
         *_of_running(found),
         *_of_broker(found),
+        *_of_cost(found),
     ]
     if refusal is not None:
         if refusal.explains:
@@ -260,6 +283,16 @@ def _of_deaths(found: Overview) -> Iterator[Problem]:
         names = [one.function for one in found.deaths.suspects]
         function = names[0] if len(names) == 1 else ""
         yield Problem(DYING, _TEXT, {"text": found.deaths}, function=function)
+
+
+def _of_cost(found: Overview) -> Iterator[Problem]:
+    for one in over_budget(found.cost):
+        values = {"number": _amount(one.value), "bound": _amount(one.bound)}
+        yield Problem("over_budget", _COSTS[one.name], values, one.name, is_warning=True)
+
+
+def _amount(number: float) -> str:
+    return decimal(number, 0 if number == int(number) else 1)
 
 
 def _of_processes(found: Overview) -> Iterator[Problem]:

@@ -15,9 +15,11 @@ from django_txtasks.stats.records import (
     Histogram,
     Point,
     QueueTimes,
+    Sums,
     Totals,
 )
 from django_txtasks.stats.releases import deploys
+from django_txtasks.stats.sums import sums
 
 __all__ = [
     "Cause",
@@ -29,11 +31,13 @@ __all__ = [
     "Histogram",
     "Point",
     "QueueTimes",
+    "Sums",
     "Totals",
     "causes",
     "chart",
     "charts",
     "deploys",
     "functions",
+    "sums",
     "totals",
 ]

@@ -80,7 +80,8 @@ def _read(span: timedelta, using: str, only: str, **params: Any) -> _Read:
     check_span(span)
     scale = next(one for one in SCALES if span <= one.longest)
     params |= {"width": scale.width, "age": span.total_seconds() + scale.step}
-    found, is_behind = rows(using, added_up=SINCE + only, raw=RAW_SINCE + only, **params)
+    read, is_behind = rows(using, added_up=SINCE + only, raw=RAW_SINCE + only, **params)
+    found = [one for one in read if one.is_of_tasks]
     now = float(fetch_value(using, NOW))
     first, last = _start(now - span.total_seconds(), scale.step), _start(now, scale.step)
     return _Read(found, range(first, last + 1, scale.step), is_behind)

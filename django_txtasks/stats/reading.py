@@ -10,7 +10,14 @@ from django_txtasks.database.execute import fetch
 from django_txtasks.exceptions import InvalidOption
 from django_txtasks.features.figures.adding_up import DAY, EVER, HOUR, TEN_MINUTES
 from django_txtasks.features.figures.places import Places
-from django_txtasks.features.figures.tally import Columns, Counts, Name
+from django_txtasks.features.figures.tally import (
+    OF_PROCESSES,
+    ROWS_WRITTEN,
+    TRANSACTIONS,
+    Columns,
+    Counts,
+    Name,
+)
 from django_txtasks.stats.records import Functions, FunctionStats, Histogram, QueueTimes, Totals
 
 MAX_RAW_ROWS = 10_000
@@ -53,6 +60,11 @@ class Row(NamedTuple):
     oldest: float | None
     counts: Columns
 
+    @property
+    def is_of_tasks(self) -> bool:
+        """False for the row that a cleaner locks, and for what processes cost the database."""
+        return self.queue not in ("", OF_PROCESSES)
+
 
 def functions(span: timedelta, using: str = "default") -> Functions:
     """Return the figures of each task function in the last ``span``.
@@ -62,8 +74,7 @@ def functions(span: timedelta, using: str = "default") -> Functions:
     Raises:
         InvalidOption: the span is no time for which figures are kept.
     """
-    check_span(span)
-    width = next((width for width, longest in LONGEST_OF_WIDTH.items() if span <= longest), DAY)
+    width = width_for(span)
     age = span.total_seconds() + width
     found, is_behind = rows(using, added_up=OF_FUNCTIONS, raw=RAW_SINCE, width=width, age=age)
     stats = [function_stats(name, counts) for name, counts in by_name(found).items()]
@@ -86,12 +97,21 @@ def totals(using: str = "default") -> Totals:
         functions=tuple(function_stats(name, counts) for name, counts in sorted(sums.items())),
         queues=tuple(_times(queue, counts) for queue, counts in queues.items()),
         is_behind=is_behind,
+        transactions=_of_processes(found, TRANSACTIONS),
+        rows_written=_of_processes(found, ROWS_WRITTEN),
+    )
+
+
+def _of_processes(found: list[Row], name: str) -> int:
+    names = (OF_PROCESSES, name)
+    return sum(
+        one.counts.other for one in found if (one.queue, one.task) == names and one.counts.are_valid
     )
 
 
 def _places(found: list[Row]) -> Places:
     """Give places to the names that a cleaner has added up, and then to the new ones, in each process the same."""
-    named = sorted((one.is_raw, one.queue, one.task) for one in found if one.queue)
+    named = sorted((one.is_raw, one.queue, one.task) for one in found if one.is_of_tasks)
     return Places(Name(queue, task) for _is_raw, queue, task in named)
 
 
@@ -126,7 +146,7 @@ def by_name(
     """Return the sums by queue and task function, each under the name that ``counted_as`` returns."""
     sums: dict[Name, Counts] = {}
     for one in found:
-        if one.queue:  # not the row that a cleaner locks
+        if one.is_of_tasks:
             sums.setdefault(counted_as(Name(one.queue, one.task)), Counts()).add(one.counts)
     return sums
 
@@ -144,6 +164,16 @@ def function_stats(name: Name, counts: Counts) -> FunctionStats:
         wait=Histogram(tuple(counts.wait)),
         run=Histogram(tuple(counts.run)),
     )
+
+
+def width_for(span: timedelta) -> int:
+    """Return the width of the rows from which the figures of task functions are read.
+
+    Raises:
+        InvalidOption: the span is no time for which figures are kept.
+    """
+    check_span(span)
+    return next((width for width, longest in LONGEST_OF_WIDTH.items() if span <= longest), DAY)
 
 
 def check_span(span: timedelta) -> None:

@@ -111,11 +111,38 @@ class Totals(_AsJson):
 
     Attributes:
         is_behind: see ``Functions``. A monitor leaves the counters out then.
+        transactions, rows_written: what workers, cleaners and drains cost the database. The INSERT of a task is
+            not among them.
     """
 
     functions: tuple[FunctionStats, ...]
     queues: tuple[QueueTimes, ...]
     is_behind: bool
+    transactions: int = 0
+    rows_written: int = 0
+
+
+@dataclass(frozen=True)
+class Sums(_AsJson):
+    """Figures of all tasks together.
+
+    Attributes:
+        seconds: the time in which they were counted: the span, or less if the first count came later.
+        succeeded, died, other: see ``FunctionStats``.
+        transactions, rows_written: see ``Totals``.
+    """
+
+    seconds: float
+    succeeded: float = 0.0
+    died: float = 0.0
+    other: float = 0.0
+    transactions: float = 0.0
+    rows_written: float = 0.0
+
+    @property
+    def ended(self) -> float:
+        """Number of tasks that have ended."""
+        return self.succeeded + self.died + self.other
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 * ``queues``: problems, large numbers, queues
 * ``processes``: running tasks, workers, lanes, schedules
 * ``figures``: the chart and the functions, from ``charts``
+* ``costs``: the cost of the queue for the database
 * ``words``: numbers, times and addresses
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django_txtasks.admin.glance.costs import costs
 from django_txtasks.admin.glance.figures import cause, chart, functions
 from django_txtasks.admin.glance.processes import cleaner, lane, running, schedule, worker
 from django_txtasks.admin.glance.queues import problem, queue, tiles
@@ -40,6 +42,7 @@ def context_of(found: Overview, user: Any, site: str, span: str = "") -> dict[st
         "chart": chart(found, span),
         "seconds_of_figures": round(WRITE_SECONDS),
         "functions": functions(found, links),
+        "costs": costs(found),
         "causes": [cause(one, found.at, links) for one in found.causes],
         "may_pause": user.has_perm("txtasks.add_pausedqueue"),
         "may_resume": user.has_perm("txtasks.delete_pausedqueue"),

@@ -16,7 +16,7 @@ from amqp.exceptions import AMQPError, ChannelError, FrameSyntaxError
 from django_txtasks.contrib.celery.messages import JSON, Message, event_of
 from django_txtasks.database.errors import text_of
 from django_txtasks.exceptions import Away
-from django_txtasks.features.hand_over.target import Answers
+from django_txtasks.features.hand_over.target import OVERTAKEN, Answers
 
 UNSENDABLE = (struct.error, FrameSyntaxError, ValueError, TypeError, OverflowError)
 """Errors of a message for which AMQP has no form. Nothing of it was sent."""
@@ -65,7 +65,8 @@ class AmqpSender:
             answers.broken = text_of(error)
             self._give_up_channel()
         except TimeoutError:
-            answers.away = "RabbitMQ does not answer"
+            if self._channel is None or not self._channel.is_overtaken():
+                answers.away = "RabbitMQ does not answer"
         except (AMQPError, OSError) as error:
             cause = _of_message(error)
             if cause is not None:
@@ -142,7 +143,7 @@ class _Channel:
         self._unroutable = unroutable
         self._answers = Answers()
         self._waiting: dict[int, uuid.UUID] = {}
-        self._tag = 0
+        self._tag = self._latest = 0
         self._channel = connection.channel()
         self._channel.events["basic_ack"].add(self._acked)
         self._channel.events["basic_nack"].add(self._nacked)
@@ -156,7 +157,7 @@ class _Channel:
 
     def begin(self, answers: Answers) -> None:
         """Fill these answers from now on."""
-        self._answers, self._waiting = answers, {}
+        self._answers, self._waiting, self._latest = answers, {}, 0
 
     def publish(self, message: Message) -> None:
         """Send a message. If AMQP has no form for it, note so."""
@@ -176,6 +177,14 @@ class _Channel:
         self._tag += 1
         self._waiting[self._tag] = message.id
 
+    def is_overtaken(self) -> bool:
+        """Postpone messages without an answer that later ones have. Return True if no other answer is missing."""
+        for tag, message_id in list(self._waiting.items()):
+            if tag < self._latest:
+                self._answers.postponed[message_id] = OVERTAKEN
+                del self._waiting[tag]
+        return not self._waiting
+
     def close(self) -> None:
         """Close it, whatever its state."""
         with contextlib.suppress(AMQPError, OSError):
@@ -185,6 +194,7 @@ class _Channel:
         for message_id in self._answered(tag, multiple):
             if message_id not in self._answers.postponed:
                 self._answers.taken.add(message_id)
+                self._latest = max(self._latest, tag)
 
     def _nacked(self, tag: int, multiple: bool) -> None:
         for message_id in self._answered(tag, multiple):

@@ -12,7 +12,7 @@ from django.db.models import Value
 
 from django_txtasks.database.execute import execute, fetch
 from django_txtasks.features.figures.places import Places
-from django_txtasks.features.figures.tally import Columns, Counts, Name
+from django_txtasks.features.figures.tally import OF_PROCESSES, Columns, Counts, Name
 from django_txtasks.models import DatabaseNow, RawStat, Stat
 
 MINUTE, TEN_MINUTES, HOUR, DAY = 60, 600, 3600, 86_400
@@ -189,7 +189,8 @@ def _moment(seconds: Any) -> datetime | None:
 
 def _spans(at: datetime, name: Name, since_ever: Name) -> Iterator[Span]:
     """Yield the keys of all rows that count a row of this time and name, which has another name since ever."""
-    yield from (Span(width, _start(width, at), name.queue, "") for width in OF_QUEUES)
+    if name.queue != OF_PROCESSES:
+        yield from (Span(width, _start(width, at), name.queue, "") for width in OF_QUEUES)
     for width in OF_FUNCTIONS:
         yield Span(width, _start(width, at), *(since_ever if width == EVER else name))
 

@@ -10,6 +10,7 @@ from django.db import DatabaseError
 from django_txtasks import signals
 from django_txtasks.database.transactions import own_transaction
 from django_txtasks.features.figures import adding_up
+from django_txtasks.features.figures.appending import append_cost
 from django_txtasks.features.figures.options import FigureConfig
 from django_txtasks.insight.load.backlog import backlog
 
@@ -49,9 +50,9 @@ class Figures:
         if not (self._config.stats or adding_up.has_rows(self._alias)):
             return
         end = self._clock() + self._config.clean_interval.total_seconds()
-        has_more = True
+        has_more, is_first = True, self._config.stats
         while has_more and self._clock() <= end:
-            has_more = self._add_slice()
+            has_more, is_first = self._add_slice(with_cost=is_first), False
             yield Counter()
         if self._config.stats:
             due = self._backlog()
@@ -59,9 +60,11 @@ class Figures:
             self._note(due)
             yield Counter()
 
-    def _add_slice(self) -> bool:
+    def _add_slice(self, *, with_cost: bool) -> bool:
         try:
             with own_transaction(self._alias, limit=self._config.lease / 2):
+                if with_cost:
+                    append_cost(self._alias)
                 if not adding_up.enter(self._alias):
                     return False
                 added = adding_up.add_up(self._alias, self._rows)

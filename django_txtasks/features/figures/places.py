@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django_txtasks.features.figures.tally import MAX_NAMES, OTHERS, Name
+from django_txtasks.features.figures.tally import MAX_NAMES, OF_PROCESSES, OTHERS, Name
 
 MAX_QUEUES = 100
 """Number of queues that are counted apart. A monitor gets two histograms of each, which are 56 lines."""
@@ -25,6 +25,8 @@ class Places:
 
     def take(self, name: Name) -> Name:
         """Return the name under which this one is counted. While there are places, it gets its own."""
+        if name.queue == OF_PROCESSES:
+            return name
         if not self._takes_queue(name.queue):
             return Name(OTHERS, OTHERS)
         if name.task == OTHERS or name in self._names:

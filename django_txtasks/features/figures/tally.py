@@ -6,12 +6,18 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from django_txtasks.database.cost import Cost
 from django_txtasks.features.figures import histogram
 
 MAX_NAMES = 1000
 """Number of pairs of queue and task function that are counted apart. Others are counted as ``OTHERS``."""
 OTHERS = "(others)"
 """Name for task functions beyond ``MAX_NAMES``. No function can have this name."""
+OF_PROCESSES = "(processes)"
+"""In place of a queue: the count belongs to no task, but to the processes that serve the database. It is in
+``other``, under one of the next two names."""
+TRANSACTIONS, ROWS_WRITTEN = "(transactions)", "(rows written)"
+"""The names of what processes cost the database."""
 MAX_COUNT = 10**18
 """Highest count. The sum of two of them still fits in a column."""
 
@@ -108,6 +114,12 @@ class Tally:
             name = task if len(self._counts) < MAX_NAMES else OTHERS
             found = self._counts.setdefault((queue, name), Counts())
         return found
+
+    def add_cost(self, cost: Cost) -> None:
+        """Add what this process has cost the database."""
+        for name, number in ((TRANSACTIONS, cost.transactions), (ROWS_WRITTEN, cost.rows)):
+            if number:
+                self._counts.setdefault((OF_PROCESSES, name), Counts()).other += number
 
     def take(self) -> Tally:
         """Return all counts, and begin anew without them."""

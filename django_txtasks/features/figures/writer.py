@@ -1,4 +1,4 @@
-"""Writes the figures of a worker, as rows of their own: every 15 s, if any attempt has ended."""
+"""Writes the figures of a worker, as rows of their own: every 15 s if any attempt has ended, else every 60 s."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from django_txtasks import signals
 from django_txtasks.core.rows.attempts import Ended
 from django_txtasks.core.working.parts import Part
 from django_txtasks.core.working.registration import Registration
-from django_txtasks.core.working.running.limits import NEVER
+from django_txtasks.database import cost
 from django_txtasks.database.errors import is_repeatable, text_of
 from django_txtasks.database.transactions import own_transaction
-from django_txtasks.features.figures.appending import WRITE_SECONDS, append_once
+from django_txtasks.features.figures.appending import WRITE_IDLE_SECONDS, WRITE_SECONDS, append_once
 from django_txtasks.features.figures.of_arrows import count_ends, count_times
 from django_txtasks.features.figures.tally import Tally
 
@@ -72,7 +72,7 @@ class FigureWriter(Part):
     @property
     def next(self) -> float:
         """Time of the next write, by ``time.monotonic()``."""
-        return self._at if self.tally or self._batch else NEVER
+        return self._at if self.tally or self._batch else self._at + WRITE_IDLE_SECONDS
 
     def look(self) -> bool:
         """Write, if the worker has a row. Return False: this look finds no work. Never raises for the database."""
@@ -88,10 +88,8 @@ class FigureWriter(Part):
         """Write all figures now. If that fails, the next call repeats it under the same number."""
         try:
             self._write_batch()
-            if self.tally and self._registration.id is not None:
-                self._seq += 1
-                self._batch = _Batch(self._registration.id, self._seq, self.tally.take())
-                self._write_batch()
+            if self._registration.id is not None:
+                self._write_tally(self._registration.id)
             self._has_failed = False
         except (DatabaseError, InterfaceError) as error:
             if isinstance(error, (OperationalError, InterfaceError)) and not is_repeatable(error):
@@ -101,6 +99,14 @@ class FigureWriter(Part):
                     worker=self._registration.id, delay=WRITE_SECONDS, error=text_of(error)
                 )
             self._has_failed = True
+
+    def _write_tally(self, worker: uuid.UUID) -> None:
+        tally = self.tally.take()
+        tally.add_cost(cost.take(self._alias))
+        if tally:
+            self._seq += 1
+            self._batch = _Batch(worker, self._seq, tally)
+            self._write_batch()
 
     def _write_batch(self) -> None:
         if self._batch is not None:

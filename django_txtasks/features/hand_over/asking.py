@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Sequence
 
 from django_txtasks.database.errors import str_of, text_of
@@ -25,37 +26,60 @@ def ask(
     If a call does not return, a row that was sent alone is postponed. After such a call, rows are sent alone.
 
     One row alone may end the connection, or get no answer, although the target takes other rows. Such a row must
-    not keep all others back, so it is postponed: see ``_postpone_suspects``.
+    not keep all others back, so it is postponed, but only if another row was taken. While the target takes no
+    row, none is to blame, and all stay as they are.
 
     Args:
-        blames: several calls in a row have not reached the target.
+        blames: several calls in a row have not reached the target, and the next row may be the reason.
     """
     if ordered:
         return _in_order(target, rows, until)
+    if blames:
+        return _with_witness(target, rows, until)
     answers = Answers()
     for is_again in (False, True):
         some = [row for row in rows if bool(row.snoozes) is is_again]
         if some and not answers.away and time.monotonic() < until:
             found = _answers(target, some, until)
-            is_there = is_again and bool(answers.taken)
-            if found.away and (is_there or (len(rows) == 1 and (is_again or blames))):
-                _postpone_suspects(some, found, is_there=is_there)
+            if found.away and is_again and answers.taken:
+                _postpone_suspects(some, found)
             answers.add(found)
     if not (answers.known or answers.away):
         answers.away = "it has answered for no row"
     return answers
 
 
-def _postpone_suspects(rows: Sequence[Row], answers: Answers, *, is_there: bool) -> None:
-    """Postpone rows without an answer, because one of them may be the reason.
+def _with_witness(target: Target, rows: Sequence[Row], until: float) -> Answers:
+    """Send rows alone, up to the first that the target takes. Then the rows before it are the reason.
 
-    Args:
-        is_there: the target has just taken other rows, so it can be reached.
+    If the target takes none of them, they stay as they are. The next pass brings one more row, so that any number
+    of bad rows at the head is passed at last.
     """
+    answers = Answers()
+    silent: dict[uuid.UUID, str] = {}
+    for row in rows:
+        if time.monotonic() >= until:
+            break
+        one = _answers(target, [row], until)
+        answers.add(one)
+        if one.away and not one.known:
+            silent[row.id] = one.away
+        if one.taken or (one.away and one.known):  # known, and away: its call has not returned
+            break
+    if answers.taken:
+        answers.postponed.update(silent)
+    elif silent:
+        answers.away = answers.away or list(silent.values())[-1]
+    elif not answers.known:
+        answers.away = "it has answered for no row"
+    return answers
+
+
+def _postpone_suspects(rows: Sequence[Row], answers: Answers) -> None:
+    """Postpone rows without an answer: the target has just taken other rows, so one of these may be the reason."""
     known = answers.known
     answers.postponed.update({row.id: answers.away for row in rows if row.id not in known})
-    if is_there:
-        answers.away = ""
+    answers.away = ""
 
 
 def _answers(target: Target, rows: Sequence[Row], until: float) -> Answers:

@@ -38,8 +38,8 @@ TELL_EVERY_SECONDS = 60.0
 DATABASE_SECONDS = 5.0
 """Longest pause after a failure of the database."""
 TRIES = 3
-"""Number of tries in a row after which a drain postpones the one row that it has tried, because the row may be the
-reason. A drain that ends when nothing is due then gives its target up."""
+"""Number of tries in a row after which the row at the head may be the reason: from then on a drain also tries the
+rows behind it. A drain that ends when nothing is due then gives its target up."""
 
 
 class Drain:
@@ -159,7 +159,7 @@ class Drain:
         """Tell once that the target cannot be reached. Return the seconds to wait; None = give it up."""
         self.away = reason
         self._away_count += 1
-        self._size = LEAST_ROWS
+        self._size = LEAST_ROWS if self._to_send_alone else _size_after(self._away_count)
         if self._until_idle and self._away_count >= TRIES:
             self.left = reason if self._unheard or self._passes.has_due_rows() else ""
             return None
@@ -213,6 +213,11 @@ class _PostponedRows:
             task_id=task_id,
             error=reason,
         )
+
+
+def _size_after(tries: int) -> int:
+    """Return the number of rows to try next, after tries in a row that have not reached the target."""
+    return min(MOST_ROWS, tries) if tries >= TRIES - 1 else LEAST_ROWS
 
 
 def _delay(count: int, base: float, ceiling: float) -> float:

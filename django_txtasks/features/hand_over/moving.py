@@ -23,9 +23,10 @@ from django_txtasks.exceptions import AlreadyRun, ClaimLost, Refused, class_path
 from django_txtasks.features.figures.of_arrows import append_ends, append_others
 from django_txtasks.features.hand_over import statements
 from django_txtasks.features.hand_over.rows import Row
+from django_txtasks.features.hand_over.target import Postponed
 from django_txtasks.models import Outcome, Status
 
-POSTPONED = "Postponed"
+POSTPONED = Postponed.__name__
 """Type of the entry in ``errors`` of a row that was postponed; the row has one such entry at most."""
 MOST_DELAY_SECONDS = 60
 NOBODY = uuid.UUID(int=0)
@@ -55,15 +56,19 @@ def finish(alias: str, rows: Sequence[Row], config: Config) -> None:
 
 
 def postpone(alias: str, rows: Iterable[tuple[Row, str]]) -> None:
-    """Let rows stay PENDING, and be due later: the longer, the more often this happens."""
-    alike: dict[tuple[int, str, str], list[uuid.UUID]] = defaultdict(list)
+    """Let rows stay PENDING, and be due later: the longer, the more often this happens.
+
+    They have a cause from then on, as tasks that have failed and are retried.
+    """
+    alike: dict[tuple[str, int, str, str], list[uuid.UUID]] = defaultdict(list)
     for row, reason in rows:
-        alike[min(row.snoozes, 6), row.errors_text, reason].append(row.id)
-    for (snoozes, errors, reason), ids in sorted(alike.items()):
+        alike[row.task_name, min(row.snoozes, 6), row.errors_text, reason].append(row.id)
+    for (name, snoozes, errors, reason), ids in sorted(alike.items()):
         delay = min(2**snoozes, MOST_DELAY_SECONDS)
         kept = [one for one in entries_of(errors) if one.get("type") != POSTPONED]
-        text = errors_text([*kept, _entry(alias, POSTPONED, reason)])
-        execute(alias, statements.POSTPONE, ids=sorted(ids), delay=delay, errors=text)
+        text = errors_text([*kept, _entry(alias, Postponed, reason)])
+        cause = cause_of_class(name, Postponed)
+        execute(alias, statements.POSTPONE, ids=sorted(ids), delay=delay, errors=text, cause=cause)
 
 
 def bury(alias: str, rows: Iterable[tuple[Row, str]], config: Config) -> FollowUps:
@@ -71,7 +76,7 @@ def bury(alias: str, rows: Iterable[tuple[Row, str]], config: Config) -> FollowU
     ended = []
     for row, reason in rows:
         kind = _kind(row)
-        error = _entry(alias, kind.__name__, reason) | {"class": class_path(kind)}
+        error = _entry(alias, kind, reason)
         errors = errors_text([*entries_of(row.errors_text), error])
         cause = cause_of_class(row.task_name, kind)
         if execute(alias, statements.BURY, id=row.id, errors=errors, cause=cause):
@@ -91,8 +96,10 @@ def _kind(row: Row) -> type[Exception]:
     return AlreadyRun if row.has_ended else Refused
 
 
-def _entry(alias: str, kind: str, reason: str) -> dict[str, Any]:
-    return {"attempt": 0, "type": kind, "message": clean_text(reason, 1000), "at": now_text(alias)}
+def _entry(alias: str, kind: type[Exception], reason: str) -> dict[str, Any]:
+    message = clean_text(reason, 1000)
+    names = {"type": kind.__name__, "class": class_path(kind)}
+    return {"attempt": 0, **names, "message": message, "at": now_text(alias)}
 
 
 def _ended(row: Row, error: Mapping[str, Any]) -> Ended:

@@ -6,6 +6,7 @@ Nothing depends on that row: it shows people who serves a queue.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Sequence
 
@@ -19,6 +20,7 @@ from django_txtasks.core.rows import workers
 from django_txtasks.core.rows.turn import Subscription
 from django_txtasks.core.working.registration import release_of
 from django_txtasks.database import sessions
+from django_txtasks.features.figures.appending import WRITE_IDLE_SECONDS, append_cost
 from django_txtasks.features.hand_over.drain import Drain
 from django_txtasks.features.hand_over.targets import target_of
 from django_txtasks.features.progress.notes import Progress, checked
@@ -142,6 +144,7 @@ class Presence:
         self._drains = [one for one in drains if one.alias == alias]
         self._worker: uuid.UUID | None = None
         self._told_away: dict[str, Progress] = {}
+        self._cost_at = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="txtasks-drain-beats", daemon=True)
 
@@ -184,6 +187,7 @@ class Presence:
             )
             self._told_away = {}
         self._tell_away(self._worker)
+        self._tell_cost()
 
     def _tell_away(self, worker: uuid.UUID) -> None:
         """Write into the row which targets cannot be reached, after each change."""
@@ -196,14 +200,22 @@ class Presence:
             write_progress(self._alias, worker, away)
             self._told_away = away
 
+    def _tell_cost(self) -> None:
+        now = time.monotonic()
+        if self._config.stats and now >= self._cost_at:
+            append_cost(self._alias)
+            self._cost_at = now + WRITE_IDLE_SECONDS
+
     def _has_beaten(self, worker: uuid.UUID, listening: bool | None) -> bool:
         """Beat. Return False if the worker was declared lost."""
         return workers.beat(self._alias, worker, running=0, listening=listening) is not None
 
     def _leave(self) -> None:
         handed = sum(drain.handed for drain in self._drains)
+        self._cost_at = 0.0
         try:
             if self._worker is not None:
+                self._tell_cost()
                 workers.unregister(self._alias, self._worker)
         except (DatabaseError, InterfaceError):
             pass  # a cleaner removes the row after the lease

@@ -45,7 +45,7 @@ HAND_OVER_AND_KEEP = (
 )
 POSTPONE = """
     UPDATE txtasks_task {by_key} SET run_after = {later}, errors = %(errors)s, notified_at = NULL,
-           snoozes = CASE WHEN snoozes < 2147483647 THEN snoozes + 1 ELSE snoozes END
+           cause = %(cause)s, snoozes = CASE WHEN snoozes < 2147483647 THEN snoozes + 1 ELSE snoozes END
      WHERE id {in_ids} AND TRIM(status) = 'pending'
 """
 BURY = """

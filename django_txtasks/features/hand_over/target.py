@@ -10,9 +10,16 @@ from typing import Protocol
 from django_txtasks.exceptions import Away
 from django_txtasks.features.hand_over.rows import Row
 
+OVERTAKEN = "RabbitMQ has confirmed later messages, and not this one"
+"""Reason of a row that is due again later, because it must not keep the others waiting."""
+
 
 class NotReturned(Away):
     """A call of the target has not returned in time. Its later effects are unknown."""
+
+
+class Postponed(Exception):
+    """The other system has not taken a row, and is asked again. Nothing raises it: rows name it as their error."""
 
 
 @dataclass

@@ -59,6 +59,7 @@ class Confirms:
         closed: RabbitMQ has closed the channel, or the connection, because of one of them, with the reason. Empty:
             it has not.
         lost: the connection is gone, or answers are missing, with the reason. Empty: neither.
+        overtaken: messages without an answer, although later ones have one.
     """
 
     confirmed: set[str] = field(default_factory=set)
@@ -66,6 +67,12 @@ class Confirms:
     unsendable: dict[str, str] = field(default_factory=dict)
     closed: str = ""
     lost: str = ""
+    overtaken: set[str] = field(default_factory=set)
+
+    @property
+    def known(self) -> set[str]:
+        """The messages with an answer."""
+        return self.confirmed | self.returned.keys() | self.unsendable.keys()
 
 
 class _Patient(Connection):
@@ -198,7 +205,7 @@ class _Channel:
 
     def __init__(self, connection: Any) -> None:
         self._connection, self._impl = connection, connection._impl
-        self._tag = 0
+        self._tag = self._latest = 0
         self._waiting: dict[int, str] = {}
         self._ids: set[str] = set()
         self._without_id: str | None = None
@@ -217,7 +224,7 @@ class _Channel:
 
     def publish(self, exchange: str, messages: Sequence[Message], answers: Confirms) -> None:
         """Send the messages. ``wait`` fills the answers in."""
-        self._answers, self._waiting = answers, {}
+        self._answers, self._waiting, self._latest = answers, {}, 0
         self._ids = {message.id for message in messages}
         self._without_id = next((one.id for one in messages if one.properties is not None), None)
         self._send(exchange, messages)
@@ -232,6 +239,10 @@ class _Channel:
             reason = self._channel._closing_reason
             answers.closed = f"{reason.reply_code} {reason.reply_text}"
         elif self._waiting:
+            if not self._impl.blocked:
+                answers.overtaken = {
+                    one for tag, one in self._waiting.items() if tag < self._latest
+                }
             answers.lost = f"{len(self._waiting)} confirms are missing, because it does not answer"
 
     def _send(self, exchange: str, messages: Sequence[Message]) -> None:
@@ -299,6 +310,7 @@ class _Channel:
                 continue
             if isinstance(method, spec.Basic.Ack):
                 self._answers.confirmed.add(message_id)
+                self._latest = max(self._latest, tag)
             else:
                 self._answers.returned[message_id] = "RabbitMQ refused it, as a full queue does"
 

@@ -55,7 +55,9 @@ class Command(PrintingCommand):
             help="Repeat every S seconds (2), until Ctrl-C.",
         )  # fmt: skip
         switch(parser, "--lost", "Also print a line for each lost worker.")
-        switch(parser, "--history", "Also estimate how many MB a day finished tasks add.")
+        switch(
+            parser, "--history", "Also show how many MB finished tasks have added in the last day."
+        )
         parser.add_argument(
             "--max-dead", type=int, metavar="N", help="Exit code 1 if more tasks are dead."
         )
@@ -171,8 +173,8 @@ def _history(cost: HistoryCost) -> str:
     outcomes = [f"{name} {one.mb_a_day:.1f}" for name, one in cost.outcomes.items()]
     parts = f" ({', '.join(outcomes)})" if outcomes else ""
     return (
-        f"Finished tasks: {cost.table_bytes / 1e6:.1f} MB; they add about {cost.mb_a_day:.1f} MB a day{parts}, "
-        f"by the last {cost.seconds / 3600:.1f} hours."
+        f"Finished tasks: {cost.table_bytes / 1e6:.1f} MB; in the last day they have added about "
+        f"{cost.mb_a_day:.1f} MB{parts}."
     )
 
 
@@ -232,4 +234,6 @@ def _shown(now: Snapshot) -> list[str]:
         lines.append(_cleaners(now.cleaners))
     if now.finished is not None:
         lines.append(f"Succeeded in the last 5 minutes: {now.finished}.")
+    if now.cost.text:
+        lines.append(now.cost.text)
     return lines

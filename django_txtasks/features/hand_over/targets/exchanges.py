@@ -9,7 +9,7 @@ from typing import Any
 from django_txtasks.conf import Config
 from django_txtasks.exceptions import Away
 from django_txtasks.features.hand_over.rows import MESSAGE, Row
-from django_txtasks.features.hand_over.target import Answers
+from django_txtasks.features.hand_over.target import OVERTAKEN, Answers
 from django_txtasks.hints.broker.confirms import ConfirmedPublisher, Message
 
 CONFIRM_SECONDS = 5.0
@@ -38,12 +38,16 @@ class ExchangeTarget:
         messages = [message_of(row) for row in rows]
         said = self._publisher.publish(self._exchange, messages, until)
         ids = {message.id: row.id for message, row in zip(messages, rows, strict=True)}
+        is_there = ids.keys() == said.known | said.overtaken
         return Answers(
             taken={ids[one] for one in said.confirmed},
-            postponed={ids[one]: why for one, why in said.returned.items()},
+            postponed={
+                **{ids[one]: why for one, why in said.returned.items()},
+                **dict.fromkeys([ids[one] for one in said.overtaken], OVERTAKEN),
+            },
             refused={ids[one]: why for one, why in said.unsendable.items()},
             broken=said.closed,
-            away=f"RabbitMQ: {said.lost}" if said.lost else "",
+            away=f"RabbitMQ: {said.lost}" if said.lost and not is_there else "",
         )
 
     def close(self) -> None:
