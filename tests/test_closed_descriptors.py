@@ -1,12 +1,15 @@
 """Commands whose standard input, output or error is closed work as with ``/dev/null``."""
 
+import os
 import subprocess
 import sys
 
 import helpers
 import pytest
+from django.core.management import call_command
 from probe import tasks
 
+from django_txtasks.management.console import READER_GONE
 from django_txtasks.models import Cleaner, Worker
 
 pytestmark = [pytest.mark.usefixtures("rows"), pytest.mark.once]
@@ -103,3 +106,60 @@ def test_a_child_that_ends_before_it_begins_is_told_as_such(tmp_path, caplog):
     helpers.wait_until(lambda: supervisor._look_after(child) or "ended with" in caplog.text)
     helpers.wait_until(lambda: supervisor._end_programs() or not supervisor._remains)
     assert "ended with exit code 0, before it had begun its work; a new one starts" in caplog.text
+
+
+PRINTING = [
+    ["txtasks_status"],
+    ["txtasks_status", "--json", "--watch", "0.1"],
+    ["txtasks_explain"],
+    ["txtasks_explain", "31"],
+    ["txtasks_load", "--watch", "1"],
+    ["txtasks_schedules", "check"],
+    ["txtasks_preflight"],
+    ["txtasks_task", "cancel", "--queue", "default", "--dry-run"],
+    ["runcleaner", "--once", "--json"],
+]
+
+
+def test_a_command_whose_reader_has_gone_ends_without_a_traceback(processes):
+    """As `| head -1` does: it has read what it wants, and leaves. A shell shows 141 for other programs, too."""
+    tasks.note.enqueue()
+    started = []
+    for command in PRINTING:
+        read, write = os.pipe()
+        os.close(read)
+        is_error = command[-1] == "31"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "django", *command],
+            env=processes._environment(),
+            stdout=write,
+            stderr=write if is_error else subprocess.PIPE,
+            text=True,
+        )
+        os.close(write)
+        started.append(process)
+    said = [process.communicate(timeout=120)[1] or "" for process in started]
+    ends = [(one.returncode, text[-200:]) for one, text in zip(started, said, strict=True)]
+    assert [code for code, _ in ends] == [READER_GONE] * len(PRINTING), ends
+    assert not [text for text in said if "Traceback" in text or "BrokenPipe" in text]
+
+
+def test_a_code_of_a_result_stays_when_the_reader_has_gone(processes):
+    """Else `txtasks_status --max-dead 0 | head -1` would not tell that tasks are dead."""
+    tasks.reject.enqueue()
+    call_command("runworkers", batch=True, threads=1)
+    read, write = os.pipe()
+    os.close(read)
+    buffered = {**processes._environment(), "PYTHONUNBUFFERED": ""}
+    command = [sys.executable, "-m", "django", "txtasks_status", "--max-dead", "0", "--json"]
+    done = subprocess.run(
+        command,
+        check=False,
+        env=buffered,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(write)
+    assert done.returncode == 1
+    assert done.stderr.endswith("\nCommandError: Dead tasks: 1, more than 0.\n")

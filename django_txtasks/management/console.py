@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import logging
 import signal
 import sys
 import threading
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -42,15 +43,33 @@ MOST_SECONDS = 1e9
 """Longest time that an option may give, in seconds: about 32 years."""
 UNREACHABLE = 2
 """Exit code of a command that cannot query its database."""
+NEAR = 0.8
+"""Least similarity of a name that is suggested, by ``difflib``."""
+READER_GONE = 128 + 13
+"""Exit code of a command whose reader has closed the pipe: that of a program that SIGPIPE has ended."""
 LEVELS = {0: logging.WARNING, 1: logging.INFO}
 
 
 class OwnCommand(BaseCommand):
-    """A command of the package. Its standard input and output may be closed."""
+    """A command of the package. Its standard input and output may be closed, also while it writes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         descriptors.open_closed_ones()  # before the first pipe or connection
         super().__init__(*args, **kwargs)
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run the command. If the reader of its output has gone, as ``head`` does, end without a traceback."""
+        try:
+            super().run_from_argv(argv)
+        except BrokenPipeError:
+            if not descriptors.silence_broken_ones(was_refused=True):
+                raise  # another pipe
+            sys.exit(READER_GONE)
+        except SystemExit:
+            descriptors.silence_broken_ones()
+            raise
+        if descriptors.silence_broken_ones():
+            sys.exit(READER_GONE)
 
 
 class PrintingCommand(OwnCommand):
@@ -101,6 +120,12 @@ def switch(parser: ArgumentParser, name: str, text: str, **more: Any) -> None:
 def one_database(parser: ArgumentParser, text: str) -> None:
     """Add ``--database``, which names one."""
     parser.add_argument("--database", default="default", metavar="ALIAS", help=f"{text} (default).")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Ask whether a similar name was meant, for the middle of a sentence; empty text: none is similar."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=NEAR)
+    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -80,8 +80,11 @@ class Command(DatabaseCommand):
     def _print(self, found: load.Look, *, as_json: bool) -> None:
         if as_json:
             self.show(found.as_json())
-            self.stdout.flush()
-            return
+        else:
+            self._print_table(found)
+        self.stdout.flush()
+
+    def _print_table(self, found: load.Look) -> None:
         rows = [TITLES, *(_cells(one) for one in found.queues)]
         self.show(*in_columns(rows))
         threads = sum(one.threads for one in found.workers)

@@ -115,10 +115,10 @@ class Command(PrintingCommand):
                 self.show(*_lost(lost, in_full=options["lost"]))
                 if cost is not None and not options["json"]:
                     self.show(_history(cost))
-                self.stdout.flush()
                 if pause is None:
                     _judge(now, old, dead, options)
                     return
+                self.stdout.flush()
             try:
                 time.sleep(pause)
             except KeyboardInterrupt:
