@@ -18,6 +18,7 @@ from django_txtasks.features.stacks.requests import request_stack, stack_of
 from django_txtasks.models import StackRequest, Status, Task, Worker
 
 pytestmark = pytest.mark.usefixtures("rows", "quick")
+LOADS_AGAIN = '<noscript><meta http-equiv="refresh" content="2"></noscript>'
 
 
 @pytest.fixture(autouse=True)
@@ -333,14 +334,14 @@ def test_a_button_asks_and_the_page_shows_the_answer(person, client):
         claimed(handle)
         page = page_of(client, handle)
         assert f'action="{url_of(handle)}"' in page.content.decode()
-        assert "Refresh" not in page.headers
+        assert LOADS_AGAIN not in page.content.decode()
         response = client.post(url_of(handle))
         assert response.status_code == 302
         assert LogEntry.objects.get().change_message == "Asked for its stack."
         helpers.wait_until(lambda: not stack_of(handle.id).is_awaited)
         page = page_of(client, handle)
         assert "Asked by ann, attempt 1:" in page.content.decode()
-        assert "Refresh" not in page.headers
+        assert LOADS_AGAIN not in page.content.decode()
         tasks.released.set()
         handle.result(60)
 
@@ -350,11 +351,11 @@ def test_while_an_answer_is_awaited_the_page_loads_itself_again(person, client, 
     handle = held_by(process)
     client.post(url_of(handle))
     page = page_of(client, handle)
-    assert page.headers["Refresh"] == "2"
+    assert LOADS_AGAIN in page.content.decode()
     assert "there is no answer yet" in page.content.decode()
     answers.answer("default", process, key_of(handle), "<b>")
     page = page_of(client, handle)
-    assert "Refresh" not in page.headers
+    assert LOADS_AGAIN not in page.content.decode()
     assert "<pre>&lt;b&gt;</pre>" in page.content.decode()
 
 

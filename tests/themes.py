@@ -38,7 +38,7 @@ AT_A_GLANCE = 'href="/admin/txtasks/overview/"'
 PARTS = {
     "index": [AT_A_GLANCE],
     "glance": [
-        'id="txtasks-glance"', "txtasks/glance.css", "txtasks/glance.js", 'id="txg-problems"', 'id="txg-hour"',
+        'id="txtasks-glance"', "txtasks/glance.css", "txtasks/live.js", 'id="txg-problems"', 'id="txg-hour"',
         'id="txg-queues"', 'id="txg-causes"', 'id="txg-running"', 'id="txg-workers"', 'id="txg-functions"',
         'id="txg-lanes"', 'id="txg-schedules"', 'name="pause" value="default"', 'name="resume" value="mail"',
     ],

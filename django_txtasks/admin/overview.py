@@ -14,6 +14,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from django_txtasks.admin.base import ASKED, live_part
 from django_txtasks.admin.pages import ReadOnly
 from django_txtasks.conf import get_config
 from django_txtasks.database.errors import text_of
@@ -58,10 +59,11 @@ class OverviewAdmin(ReadOnly):
             "opts": self.opts,
             "breadcrumbs_are_a_list": django.VERSION >= (6, 1),
             "refresh_seconds": REFRESH_SECONDS,
+            **live_part(request, f"overview {alias}", REFRESH_SECONDS),
             "other_database": request.GET.get("db", ""),
             **(extra_context or {}),
         }
-        name = "glance_body" if "fragment" in request.GET else "glance"
+        name = "glance_part" if ASKED in request.GET else "glance"
         request.current_app = self.admin_site.name
         response = TemplateResponse(request, f"admin/txtasks/{name}.html", context)
         response["Cache-Control"] = "no-store"

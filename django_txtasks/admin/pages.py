@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import fields, links, shown
 from django_txtasks.admin.attempts import timeline
-from django_txtasks.admin.base import ModelAdmin
+from django_txtasks.admin.base import LivePage, ModelAdmin
 from django_txtasks.admin.bounded import NEWEST, BoundedList, ReadOrder
 from django_txtasks.admin.columns import MAX_LISTED_JSON_CHARACTERS, LastError, json_text
 from django_txtasks.admin.one_task import OneTask
@@ -162,7 +162,7 @@ class ReadOnly(Pages):
         return found
 
 
-class TaskPages(SubjectsOnPage, OneTask, ReadOnly):
+class TaskPages(SubjectsOnPage, OneTask, LivePage, ReadOnly):
     """Base class of the pages of live and finished tasks."""
 
     json_columns: tuple[str, ...] = ("args", "kwargs", "errors", "late_finishes")

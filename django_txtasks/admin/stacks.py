@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.admin import links, shown
 from django_txtasks.admin.actions import may
-from django_txtasks.admin.base import ModelAdmin
+from django_txtasks.admin.base import LivePage
 from django_txtasks.admin.pages import page_of
 from django_txtasks.core.ground.cancel_requests import UNHEARD_AFTER
 from django_txtasks.exceptions import NotRunning
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from django_txtasks.features.stacks.requests import StackAnswer
     from django_txtasks.insight.explain import Reason
 
-RELOAD_SECONDS = 2
-"""Seconds after which a browser loads the page again while an answer is awaited, also without JavaScript."""
 
-
-class StackOnPage(ModelAdmin):
+class StackOnPage(LivePage):
     """Adds to a task's page what a user with the permission ``look_into_task`` may see and ask."""
 
     def get_urls(self) -> list[Any]:
@@ -74,19 +71,19 @@ class StackOnPage(ModelAdmin):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """Add the button. While an answer is awaited, let the browser load the page again."""
+        """Add the button."""
         task = context["original"]
-        is_allowed = may(request, "look_into")
-        if is_allowed and task.status == Status.CLAIMED:
+        if may(request, "look_into") and task.status == Status.CLAIMED:
             url = reverse(
                 f"admin:{self._url_name}", args=[task.pk], current_app=self.admin_site.name
             )
             context = {**context, "stack_url": url}
-        response = super().render_change_form(request, context, *args, **kwargs)
-        answer = _last_answer(task) if is_allowed else None
-        if answer is not None and answer.is_awaited:
-            response.headers["Refresh"] = str(RELOAD_SECONDS)
-        return response
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def is_awaited(self, request: HttpRequest, row: Any) -> bool:
+        """Return True while the stack is awaited, too."""
+        answer = _last_answer(row) if may(request, "look_into") else None
+        return super().is_awaited(request, row) or (answer is not None and answer.is_awaited)
 
     @admin.display(description=_("where it is"))
     def stack(self, task: Any) -> str:
@@ -112,17 +109,12 @@ class StackOnPage(ModelAdmin):
         )  # fmt: skip
 
 
-class StopOnPage(ModelAdmin):
+class StopOnPage(LivePage):
     """The page of a live task: it follows the task until the task has stopped, or is known not to look."""
 
-    def render_change_form(
-        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> HttpResponse:
-        """While the task has time to stop, let the browser load the page again, also without JavaScript."""
-        response = super().render_change_form(request, context, *args, **kwargs)
-        if _may_stop_soon(context["original"]):
-            response.headers["Refresh"] = str(RELOAD_SECONDS)
-        return response
+    def is_awaited(self, request: HttpRequest, row: Any) -> bool:
+        """Return True while a task has time to stop, too."""
+        return _may_stop_soon(row) or super().is_awaited(request, row)
 
     def _get_obj_does_not_exist_redirect(
         self, request: HttpRequest, opts: Any, object_id: str
