@@ -116,6 +116,7 @@ SEAMS = {
 AT_START = (
     "django_txtasks.features.announcements.announcements",
     "django_txtasks.features.bulk",
+    "django_txtasks.features.hand_over.at_start",
     "django_txtasks.checks",
     "django_txtasks.notices",
     "django_txtasks.features.schedules.at_start",

@@ -181,6 +181,18 @@ def overdue():
     row(due=timedelta(seconds=65))
 
 
+def overdue_foreign():
+    """As a worker in another language registers itself."""
+    worker()
+    worker(task_names=["render.page"], sessions=["4711 1.0 2.0"])
+    row(due=timedelta(seconds=65), task_name="render.page")
+
+
+def not_cancelled():
+    row(expires_at=timezone.now() - timedelta(seconds=65), due=LONG)
+    row(expires_at=timezone.now() - timedelta(seconds=1), due=LONG)
+
+
 def overdue_paused():
     worker()
     row(due=timedelta(seconds=65))
@@ -244,7 +256,8 @@ def misfits():
     )  # it has begun since
 
 
-MAKERS = (no_cleaner, silent_workers, held_threads, not_recovered, overdue_unserved, overdue, overdue_paused,
+MAKERS = (no_cleaner, silent_workers, held_threads, not_recovered, overdue_unserved, overdue,
+          overdue_foreign, not_cancelled, overdue_paused,
           undeclared, misfits, held_long, full_lanes, unended_batches, unwoken_tasks, schedules, live_and_finished,
           impossible_counts, unreadable, dead)  # fmt: skip
 
@@ -256,7 +269,8 @@ def test_each_question_finds_what_it_is_for_and_nothing_else(make):
 
 
 def test_there_is_a_test_of_every_question():
-    of_hand_over = {"overdue_undrained", "handed_and_served"}  # in test_hand_over_settings.py
+    # in test_hand_over_settings.py and test_readers_of_rows.py
+    of_hand_over = {"overdue_undrained", "handed_and_served", "handed_slowly"}
     tested = {make.__name__ for make in MAKERS} | of_hand_over
     assert tested == {question.name for question in QUESTIONS}
 

@@ -398,8 +398,8 @@ def test_without_a_due_task_it_says_where_the_others_are(crew, capsys):
     call_command("txtasks_explain")
     said = capsys.readouterr().out
     assert (
-        "later: Waiting for their time: 1 in default, 1 in mail. Of them after a failed attempt: 1 in mail. The "
-        "first is due in 1 h " in said
+        "later: Waiting for their time, or for an answer: 1 in default, 1 in mail. Of them after a failed "
+        "attempt: 1 in mail. The first is due in 1 h " in said
     )
     assert f": {first.id} in queue mail.\n" in said
     assert "claimed: Running: 1 in default.\n" in said

@@ -152,7 +152,7 @@ def test_a_capped_number_of_dead_tasks_has_its_plus(rows, monkeypatch):
     monkeypatch.setattr(counting, "MOST", 2)
     for _ in range(3):
         Task.objects.create(id=uuid.uuid4(), task_name="a.b.c", status="dead")
-    assert "Waiting for a person: 2+ dead tasks." in status()
+    assert "Dead tasks: 2+. Read why, then revive or discard them." in status()
 
 
 def test_within_the_limits_the_exit_code_is_0(some_of_each):
@@ -173,7 +173,7 @@ def test_the_verdict_comes_first(rows):
     Worker.objects.filter(pk=worker).update(queues=["mail"])
     lines = status().splitlines()
     assert "serves queue default" in lines[0]
-    assert "Also: Waiting for a person: 1 dead task." in lines
+    assert "Also: Dead tasks: 1. Read why, then revive or discard them." in lines
     found = json.loads(status(json=True))
     assert found["verdict"] == found["problems"][0] == lines[0]
 

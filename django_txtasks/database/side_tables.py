@@ -27,6 +27,8 @@ class SideTable(NamedTuple):
         sweep: called by the cleaner in each pass, until all rows were read or the pass is over.
         page: name of its list in the admin, without the app's label, which takes ``?task=<id>``; empty: none.
         label: the text of the link to this page.
+        of_wait: returns a sentence about what a wait of a task waits for, and the remedy; None: nothing is known.
+        for_people: returns the number of rows that wait for a person.
     """
 
     name: str
@@ -34,6 +36,8 @@ class SideTable(NamedTuple):
     sweep: Sweep | None = None
     page: str = ""
     label: Any = ""
+    of_wait: Callable[[str, uuid.UUID, str], tuple[str, str] | None] | None = None
+    for_people: Callable[[str], int] | None = None
 
 
 _tables = [
@@ -62,6 +66,17 @@ def shown_beside(alias: str, task_id: uuid.UUID) -> list[SideTable]:
     sql = "SELECT 1 FROM {} WHERE task_id = %(id)s LIMIT 1"
     with_page = [one for one in side_tables(alias) if one.page]
     return [one for one in with_page if fetch_column(alias, sql.format(one.name), id=task_id)]
+
+
+def of_wait(alias: str, task_id: uuid.UUID, name: str) -> tuple[str, str] | None:
+    """Return what another app knows of a task's wait: a sentence and the remedy; None: nothing."""
+    tables = (one.of_wait for one in side_tables(alias) if one.of_wait)
+    return next(filter(None, (ask(alias, task_id, name) for ask in tables)), None)
+
+
+def waiting_for_people(alias: str) -> int:
+    """Return the number of rows that wait for a person, such as questions. Each app's count has a limit."""
+    return sum(one.for_people(alias) for one in side_tables(alias) if one.for_people)
 
 
 def tasks_with_rows(alias: str, last: uuid.UUID, limit: int) -> list[uuid.UUID]:

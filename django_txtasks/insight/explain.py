@@ -6,6 +6,7 @@ row for a moment, to find out whether another transaction has locked it.
 
 from __future__ import annotations
 
+import json
 import shlex
 import uuid
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ from django_txtasks.core.rows.attempts import read_entries
 from django_txtasks.core.rows.buckets import pending_priorities
 from django_txtasks.core.rows.turn import ALONE_MARK, LEAVES_LAST, TAKES_LAST, is_last_chance
 from django_txtasks.core.rows.workers import DRAIN_MARK, texts
+from django_txtasks.database import side_tables
 from django_txtasks.database.execute import fetch
 from django_txtasks.database.transactions import only_reading
 from django_txtasks.exceptions import EndLost, WorkerLost, WorkerStopped
@@ -37,6 +39,7 @@ from django_txtasks.features.lanes.buckets import buckets_of
 from django_txtasks.features.lanes.status import LaneStatus, rate_text, status_of_lanes
 from django_txtasks.features.misfits.entry import misfit_of_last
 from django_txtasks.features.reports import names
+from django_txtasks.features.reports.whose import Living, Whose, is_foreign, is_handed
 from django_txtasks.features.unique.merging import first_of_key
 from django_txtasks.insight.deaths import deaths
 from django_txtasks.insight.finding import manage
@@ -333,6 +336,8 @@ def _waits(alias: str, task: Any) -> Iterator[Reason]:
         facts = {"name": repr(wait.name), "until": time_text(wait.until)}
         if wait.is_sleep:
             yield Reason("sleeps", _("It sleeps until %(until)s (%(name)s).") % facts)
+        elif asked := side_tables.of_wait(alias, task.pk, wait.name):
+            yield Reason("person", *asked)
         else:
             text = _("It waits for %(name)s until %(until)s.")
             if wait.until is None:
@@ -413,19 +418,20 @@ def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
         yield _without_writes(refusal)
         if refusal.explains:
             return
-    if task.queue_name in get_config().hand_over:
+    if is_handed(task.queue_name):
         yield from _lack_of_drains(alias, task, living)
         return
     if not living:
-        yield Reason("workers", _("No worker is alive."), _start(manage("runworkers", alias)))
+        start = _start_worker(alias, task, "runworkers")
+        yield Reason("workers", _("No worker is alive."), start)
         return
     serving = [one for one in living if task.queue_name in texts(one.queues)]
     if not serving:
         served = ", ".join(sorted({queue for one in living for queue in texts(one.queues)}))
         text = _("No living worker serves queue %(queue)s; they serve %(queues)s.")
         facts = {"queue": task.queue_name, "queues": served or _("none")}
-        command = manage(f"runworkers --queue {shlex.quote(task.queue_name)}", alias)
-        yield Reason("queue", text % facts, _start(command))
+        command = f"runworkers --queue {shlex.quote(task.queue_name)}"
+        yield Reason("queue", text % facts, _start_worker(alias, task, command))
         return
     able = [one for one in serving if not one.task_names or task.task_name in texts(one.task_names)]
     if not able:
@@ -433,8 +439,38 @@ def _lack_of_workers(alias: str, task: Any) -> Iterator[Reason]:
         facts = {"queue": task.queue_name, "task": task.task_name}
         yield Reason("name", text % facts, names.advice(task.task_name))
         return
+    if all(map(_is_foreign, able)) and (what := _only_for_ours(task)):
+        text = _(
+            "Only workers in other languages run %(task)s, and they leave tasks with %(what)s alone."
+        )
+        lift = _("Cancel it, and enqueue it without that; or declare the function in this code.")
+        yield Reason("name", text % {"task": task.task_name, "what": what}, lift)
+        return
     if task.run_after is not None and task.run_after <= task.now:
         yield from _lack_of_slots(alias, task, serving, able)
+
+
+def _start_worker(alias: str, task: Any, command: str) -> str:
+    """Return how to start a worker that runs the task. This code may not have its function."""
+    if Living().whose(task.queue_name, task.task_name) is Whose.OURS:
+        return _start(manage(command, alias))
+    return names.advice(task.task_name)
+
+
+def _is_foreign(worker: Any) -> bool:
+    return is_foreign(texts(worker.task_names), json.dumps(worker.sessions))
+
+
+def _only_for_ours(task: Any) -> str:
+    """Return what the row has that the protocol for other languages leaves to ``runworkers``; empty: nothing."""
+    found = {
+        _("a lane"): task.lane,
+        _("a unique key"): task.unique_key is not None,
+        _("a batch"): task.batch is not None,
+        _("hooks"): bool(task.hooks),
+        _("a snooze"): task.snoozes,
+    }
+    return next((what for what, is_there in found.items() if is_there), "")
 
 
 def _without_writes(refusal: NoWrites) -> Reason:

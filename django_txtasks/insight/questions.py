@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -22,6 +22,7 @@ from django_txtasks.core.rows.workers import DRAIN_MARK, texts
 from django_txtasks.exceptions import ArgumentsDoNotFit
 from django_txtasks.features.misfits.entry import misfit_of_last
 from django_txtasks.features.reports import names
+from django_txtasks.features.reports.whose import living
 from django_txtasks.features.schedules.status import status_of_schedules
 from django_txtasks.insight import forgotten
 from django_txtasks.insight import held_threads as held
@@ -82,28 +83,63 @@ class View:
 
     def late(self) -> models.QuerySet[Task]:
         """Return pending tasks that have been due for more than two clean intervals."""
-        due = self.now - 2 * self.config.clean_interval
-        return self.tasks.filter(status=Status.PENDING, run_after__lt=due)
+        return self._due(self.now - 2 * self.config.clean_interval)
 
     def overdue(self) -> models.QuerySet[Task]:
-        """Return late tasks in served queues that no pause, no lane and no unknown name explains."""
-        overdue = self.late().filter(lane="", queue_name__in=self.served())
+        """Return late tasks of workers in served queues that no pause, no lane and no unknown name explains."""
+        overdue = self._late_in(self.served()).filter(lane="").exclude(queue_name__in=self._handed)
         for queue, found in self.undeclared.items():
             overdue = overdue.exclude(queue_name=queue, task_name__in=list(found))
-        return overdue.exclude(queue_name__in=paused_queues(self.alias))
+        return overdue.exclude(self._is_foreign)
+
+    def foreign(self) -> models.QuerySet[Task]:
+        """Return late tasks that only living workers in other languages run."""
+        return self._late_in(self.served()).filter(self._is_foreign)
+
+    def not_cancelled(self) -> models.QuerySet[Task]:
+        """Return tasks that have expired more than two clean intervals ago."""
+        then = self.now - 2 * self.config.clean_interval
+        return self.tasks.filter(status=Status.PENDING, expires_at__lt=then)
+
+    def handed_slowly(self) -> models.QuerySet[Task]:
+        """Return late tasks that a living drain has not handed over, of queues that are not paused."""
+        return self._late_in(self._drained).filter(queue_name__in=self._handed)
 
     def unserved(self) -> models.QuerySet[Task]:
         """Return due tasks of queues that no living worker serves, and that are not paused or handed over."""
-        return self._without(*self.served(), *self.config.hand_over)
+        return self._without(*self.served(), *self._handed)
 
     def undrained(self) -> models.QuerySet[Task]:
         """Return due tasks of queues that are handed over, that no drain serves, and that are not paused."""
-        drained = {queue for one in self._alive() if _is_drain(one) for queue in texts(one.queues)}
-        return self._without(*drained).filter(queue_name__in=list(self.config.hand_over))
+        return self._without(*self._drained).filter(queue_name__in=self._handed)
+
+    @cached_property
+    def _is_foreign(self) -> Q:
+        """The condition of tasks that only living workers in other languages run."""
+        found = Q(pk__in=[])
+        for queue, theirs in living(self.alias).foreign.items():
+            found |= Q(queue_name=queue, task_name__in=sorted(theirs))
+        return found
+
+    @property
+    def _handed(self) -> list[str]:
+        return list(self.config.hand_over)
+
+    @property
+    def _drained(self) -> list[str]:
+        return [queue for one in self._alive() if _is_drain(one) for queue in texts(one.queues)]
 
     def _without(self, *queues: str) -> models.QuerySet[Task]:
-        due = self.tasks.filter(status=Status.PENDING, run_after__lte=self.now)
-        return due.exclude(queue_name__in={*queues, *paused_queues(self.alias)})
+        return self._due(self.now).exclude(queue_name__in={*queues, *paused_queues(self.alias)})
+
+    def _late_in(self, queues: Collection[str]) -> models.QuerySet[Task]:
+        late = self.late().filter(queue_name__in=queues)
+        return late.exclude(queue_name__in=paused_queues(self.alias))
+
+    def _due(self, before: datetime) -> models.QuerySet[Task]:
+        """Return pending tasks due before a time, without expired ones, which wait only for a cleaner."""
+        is_valid = Q(expires_at=None) | Q(expires_at__gt=self.now)
+        return self.tasks.filter(is_valid, status=Status.PENDING, run_after__lte=before)
 
     def wrongly_served(self) -> list[str]:
         """Return living workers that claim from queues which are handed over, as text for people."""
@@ -270,7 +306,8 @@ QUESTIONS = (
         "overdue_unserved",
         "due tasks in queues that no living worker serves",
         "They wait for a worker that does not exist.",
-        "Start one: manage.py runworkers, if need be with --queue. Check --exclude-queue of the running workers.",
+        "Start one: manage.py runworkers, if need be with --queue, or the worker in another language that serves "
+        "them. Check --exclude-queue of the running workers.",
         lambda view: view.unserved(),
         follows=True,
     ),
@@ -280,6 +317,14 @@ QUESTIONS = (
         "They wait for a drain that does not exist.",
         "Start one: manage.py rundrain.",
         lambda view: view.undrained(),
+        follows=True,
+    ),
+    Question(
+        "handed_slowly",
+        "overdue tasks in queues of TXTASKS['hand_over'] that a living drain serves",
+        "The other system takes nothing, or too slowly. Workers of this package cannot help.",
+        "The log of the drains has the reason, and so have the errors of a task. See that the other system runs.",
+        lambda view: view.handed_slowly(),
         follows=True,
     ),
     Question(
@@ -303,6 +348,22 @@ QUESTIONS = (
         "There are too few workers, or they are too slow. (Tasks with unknown names are a finding of their own.)",
         "Start more workers, or more threads for each. manage.py txtasks_explain says why one task waits.",
         lambda view: view.overdue(),
+        follows=True,
+    ),
+    Question(
+        "overdue_foreign",
+        "overdue tasks that only workers in other languages run",
+        "These workers live, but are too few, too slow, or they leave these tasks. More runworkers do not help.",
+        "Read the logs of these workers. manage.py txtasks_explain says why one task waits.",
+        lambda view: view.foreign(),
+        follows=True,
+    ),
+    Question(
+        "not_cancelled",
+        "expired tasks that no cleaner has cancelled",
+        "They never start, and only a cleaner removes them.",
+        "Check that a cleaner runs (runworkers starts one); if it does, its log says why it leaves them.",
+        lambda view: view.not_cancelled(),
         follows=True,
     ),
     Question(
@@ -396,7 +457,7 @@ QUESTIONS = (
     Question(
         "dead",
         "dead tasks",
-        "They failed for good and wait for a person. The queue itself is working.",
+        "They failed for good, and start again only if a person revives them. The queue itself is working.",
         "Read why in the admin; then revive or discard them. It can wait until the morning.",
         lambda view: view.tasks.filter(status=Status.DEAD),
         is_problem=False,

@@ -129,7 +129,7 @@ class Snapshot:
 
     @property
     def dead(self) -> int:
-        """Number of dead tasks, which wait for a person."""
+        """Number of dead tasks, which start again only if a person revives them."""
         return sum(queue.dead for queue in self.queues.values())
 
     @property

@@ -75,8 +75,7 @@ def _problems(now: Snapshot, found: Overview | None) -> Iterator[str]:
         yield f"More queues have such a task: {len(all_late) - MOST_NAMED:,}."
     if now.dead:
         is_capped = any("dead" in queue.capped for queue in now.queues.values())
-        noun = "dead task" if now.dead == 1 else "dead tasks"
-        yield f"Waiting for a person: {Count(now.dead, is_capped)} {noun}."
+        yield f"Dead tasks: {Count(now.dead, is_capped)}. Read why, then revive or discard them."
     yield from (one.text for one in every if one.is_warning)
 
 

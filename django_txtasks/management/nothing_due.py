@@ -6,11 +6,13 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from django_txtasks.core.ground.wording import span
+from django_txtasks.core.ground.wording import counted, span
+from django_txtasks.database import side_tables
 from django_txtasks.database.execute import as_uuid
 from django_txtasks.features.lanes.buckets import LaneBucket
 from django_txtasks.insight.explain import Reason, facts_of_pause
 from django_txtasks.insight.finding import manage
+from django_txtasks.insight.forgotten import FAR
 from django_txtasks.insight.status import QueueStatus
 from django_txtasks.management.looking import look
 from django_txtasks.models import PausedQueue
@@ -29,7 +31,11 @@ def nothing_due(alias: str, buckets: Sequence[LaneBucket]) -> Iterator[Reason]:
     if later:
         tried = _in(queues, "retrying")
         again = f" Of them after a failed attempt: {tried}." if tried else ""
-        yield Reason("later", f"Waiting for their time: {later}.{again}{_next(buckets)}")
+        text = f"Waiting for their time, or for an answer: {later}.{again}{_next(buckets)}"
+        yield Reason("later", text)
+    if questions := side_tables.waiting_for_people(alias):
+        text = f"Waiting for a person: {counted(questions, 'question')}."
+        yield Reason("person", text, "Answer them in the list of questions.")
     if running:
         yield Reason("claimed", f"Running: {running}.")
     if held:
@@ -55,8 +61,8 @@ def _in(queues: Mapping[str, QueueStatus], state: str) -> str:
 
 
 def _next(buckets: Sequence[LaneBucket]) -> str:
-    """Return the task that is due first, as a sentence; empty = it is due meanwhile."""
-    waiting = [one for one in buckets if 0 < one.wait < float("inf")]
+    """Return the task that is due first, as a sentence; empty = it is due meanwhile, or waits for an answer."""
+    waiting = [one for one in buckets if 0 < one.wait < FAR.total_seconds()]
     if not waiting:
         return ""
     first = min(waiting, key=lambda one: one.wait)

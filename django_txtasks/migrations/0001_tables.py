@@ -54,7 +54,9 @@ LAST_CHANCES = """
 # its columns. There, PostgreSQL would leave ``status = 'pending'`` out of the search, because it is the index's own
 # condition, and would read the whole index; it does search for a status out of an array.
 # All heads together read about 40,000 rows.
+# The view cannot read the setting ``hand_over``: after each ``migrate``, ``features.hand_over.at_start`` writes it here.
 LOAD = """
+CREATE FUNCTION txtasks_handed_queues() RETURNS text[] LANGUAGE sql STABLE AS $$SELECT ARRAY[]::text[]$$;
 CREATE FUNCTION txtasks_load_now()
 RETURNS TABLE (queue_name text, due bigint, due_in_lanes bigint, oldest_seconds double precision, running bigint,
                run_seconds double precision, wanted_threads bigint)
@@ -63,14 +65,19 @@ SET enable_sort = off SET enable_seqscan = off SET enable_bitmapscan = off SET j
 AS $load$
 WITH RECURSIVE living AS MATERIALIZED (
     SELECT w.id, w.threads, w.queues, w.task_names,
-           w.task_names @> '["@loop"]' OR w.task_names @> '["@drain"]' OR w.task_names @> '["@alone"]' AS is_apart
+           CASE WHEN w.task_names @> '["@loop"]' OR w.task_names @> '["@drain"]' OR w.task_names @> '["@alone"]' THEN 0
+                WHEN w.task_names = '[]' OR CAST(w.task_names AS text) ~ '"(@|django_txtasks[.])'
+                  OR CAST(w.sessions AS text) ~ '"process ' THEN 2
+                ELSE 1 END AS kind
       FROM txtasks_worker w WHERE NOT w.lost AND w.seen_at > statement_timestamp() - make_interval(secs => w.lease)
 ), declared AS MATERIALIZED (
-    SELECT DISTINCT kind.is_apart, queue.name AS queue_name, task.name AS task_name
-      FROM (SELECT DISTINCT l.is_apart, l.queues, l.task_names FROM living l
+    SELECT DISTINCT kind.kind, queue.name AS queue_name, task.name AS task_name
+      FROM (SELECT DISTINCT l.kind, l.queues, l.task_names FROM living l
              WHERE jsonb_typeof(l.queues) = 'array' AND jsonb_typeof(l.task_names) = 'array') kind
      CROSS JOIN LATERAL jsonb_array_elements_text(kind.queues) queue(name)
      CROSS JOIN LATERAL jsonb_array_elements_text(kind.task_names) task(name)
+), served AS MATERIALIZED (
+    SELECT d.queue_name, MAX(d.kind) AS kind FROM declared d GROUP BY d.queue_name
 ), head AS (
     (SELECT t.status, t.lane, t.queue_name, t.priority, t.run_after FROM txtasks_task t
       WHERE t.status = 'pending' ORDER BY t.status, t.lane, t.queue_name, t.priority, t.run_after, t.id LIMIT 1)
@@ -103,10 +110,11 @@ WITH RECURSIVE living AS MATERIALIZED (
 ), of_threads AS MATERIALIZED (
     SELECT pair.queue_name, pair.task_name
       FROM (SELECT w.queue_name, w.task_name FROM waiting w UNION SELECT e.queue_name, e.task_name FROM ended e) pair
-     WHERE EXISTS (SELECT FROM declared d WHERE NOT d.is_apart AND d.queue_name = pair.queue_name
-                                            AND d.task_name = pair.task_name)
-        OR NOT EXISTS (SELECT FROM declared d WHERE d.queue_name = pair.queue_name
-                                                AND (NOT d.is_apart OR d.task_name IN (pair.task_name, '@drain')))
+     WHERE pair.queue_name <> ALL (txtasks_handed_queues())
+       AND (EXISTS (SELECT FROM declared d JOIN served s ON s.queue_name = d.queue_name AND s.kind = d.kind
+                     WHERE d.kind > 0 AND d.queue_name = pair.queue_name AND d.task_name = pair.task_name)
+            OR NOT EXISTS (SELECT FROM declared d WHERE d.queue_name = pair.queue_name
+                                                    AND (d.kind > 0 OR d.task_name IN (pair.task_name, '@drain'))))
 ), due AS (
     SELECT w.queue_name, LEAST(10000, SUM(w.due))::bigint AS due, MIN(w.oldest) AS oldest
       FROM waiting w JOIN of_threads o ON o.queue_name = w.queue_name AND o.task_name = w.task_name
@@ -120,6 +128,7 @@ WITH RECURSIVE living AS MATERIALIZED (
      WHERE row.run_after <= statement_timestamp()
        AND (row.expires_at IS NULL OR row.expires_at > statement_timestamp())
        AND row.queue_name NOT IN (SELECT p.queue_name FROM txtasks_pausedqueue p)
+       AND row.queue_name <> ALL (txtasks_handed_queues())
      GROUP BY row.queue_name
 ), running AS (
     SELECT row.queue_name, COUNT(*) AS running,
@@ -127,7 +136,9 @@ WITH RECURSIVE living AS MATERIALIZED (
       FROM living l CROSS JOIN LATERAL (
         SELECT t.queue_name, t.claimed_at FROM txtasks_task t WHERE t.status = 'claimed' AND t.worker = l.id
          ORDER BY t.claimed_at LIMIT l.threads) row
-     WHERE NOT l.is_apart GROUP BY row.queue_name
+     WHERE l.kind > 0
+       AND (l.kind = 2 OR NOT EXISTS (SELECT FROM served s WHERE s.queue_name = row.queue_name AND s.kind = 2))
+     GROUP BY row.queue_name
 ), ran AS (
     SELECT e.queue_name, AVG(e.seconds) AS seconds
       FROM ended e JOIN of_threads o ON o.queue_name = e.queue_name AND o.task_name = e.task_name
@@ -149,7 +160,7 @@ SELECT n.queue_name, n.due, n.due_in_lanes, LEAST(1e9, n.oldest), n.running, bou
 $load$;
 CREATE VIEW txtasks_load AS SELECT * FROM txtasks_load_now();
 """
-NO_LOAD = "DROP VIEW txtasks_load; DROP FUNCTION txtasks_load_now();"
+NO_LOAD = "DROP VIEW txtasks_load; DROP FUNCTION txtasks_load_now(); DROP FUNCTION txtasks_handed_queues();"
 
 
 class SetStorage(Operation):

@@ -48,6 +48,8 @@ class QueueFigures:
         minutes: attempts of the last hour, minute by minute, the oldest first; empty = none are counted.
         undeclared: names of waiting tasks that no living worker of the queue declares, with the number of tasks
             that were seen; more may wait.
+        elsewhere: the functions of the tasks that wait for longest; empty: this code has one of them.
+        only_expired: True if the tasks that wait for longest have expired, so that only a cleaner takes them away.
         away: the reason why a drain of the queue cannot reach its target; empty = it can, or there is no drain.
     """
 
@@ -66,6 +68,8 @@ class QueueFigures:
     in_lanes: Count = NONE
     minutes: tuple[Point, ...] = ()
     away: str = ""
+    elsewhere: tuple[str, ...] = ()
+    only_expired: bool = False
 
     @property
     def per_minute(self) -> float:

@@ -146,7 +146,7 @@ def _queues(
     chosen = sorted(every, key=lambda name: (-max(0.0, oldest.get(name, 0.0)), name))
     chosen = chosen[:MOST_QUEUES]
     heads = [(one.queue_name, one.priority) for one in buckets]
-    undeclared = names.undeclared(alias, chosen, buckets=heads)
+    at_heads = names.at_heads(alias, chosen, heads)
     counts = counting.counts(alias, chosen, buckets, before)
     reasons = away(alias, processes)
     # buckets come in the order of the queues' names, so a cut hides the rest of the last queue and all behind it
@@ -173,7 +173,9 @@ def _queues(
                 workers=len(serving),
                 slots=sum(one.slots for one in serving),
                 pause=pauses.get(name),
-                undeclared=undeclared.get(name),
+                undeclared=at_heads.undeclared.get(name),
+                elsewhere=at_heads.elsewhere(name),
+                only_expired=name in at_heads.expired,
                 away=reasons.get(name, ""),
             )
         )

@@ -15,6 +15,7 @@ from django_txtasks.conf import get_config
 from django_txtasks.core.ground.cancel_requests import UNHEARD_AFTER
 from django_txtasks.core.ground.wording import decimal, span
 from django_txtasks.features.reports import names
+from django_txtasks.features.reports.whose import is_handed
 from django_txtasks.insight.cost import over_budget
 from django_txtasks.insight.deaths import NAME as DYING
 from django_txtasks.insight.finding import manage
@@ -37,7 +38,7 @@ LONGEST_LIST = 3
 _FOLLOW_FROM_NO_WRITES = frozenset(
     {
         "no_worker", "no_cleaner", "silent_workers", "unserved_queue", "undrained_queue", "queue_behind",
-        "handed_slowly", "undeclared_names", "nobody_listens",
+        "handed_slowly", "undeclared_names", "nobody_listens", "not_cancelled",
     }
 )  # fmt: skip
 """Names of problems that a database without writes explains. The advice in their sentences would not help."""
@@ -100,11 +101,30 @@ _UNSERVED = ngettext_lazy(
     "manage.py runworkers --queue %(name)s.",
     "number",
 )
+_EXPIRED = ngettext_lazy(
+    "Queue %(queue)s has %(count)s expired task that no cleaner has cancelled. The log of the cleaners says why.",
+    "Queue %(queue)s has %(count)s expired tasks that no cleaner has cancelled. The log of the cleaners says why.",
+    "number",
+)
+_UNSERVED_ELSEWHERE = ngettext_lazy(
+    "No living worker serves queue %(queue)s. %(count)s task waits, the oldest for %(oldest)s. This code has no "
+    "function %(names)s, so its workers would not help: start the worker that has it.",
+    "No living worker serves queue %(queue)s. %(count)s tasks wait, the oldest for %(oldest)s. This code has no "
+    "function %(names)s, so its workers would not help: start the worker that has it.",
+    "number",
+)
 _BEHIND = ngettext_lazy(
     "Queue %(queue)s is behind: %(count)s task waits, the oldest for %(oldest)s. Its workers use %(used)s of "
     "%(slots)s slots; if these are too few, start more workers.",
     "Queue %(queue)s is behind: %(count)s tasks wait, the oldest for %(oldest)s. Its workers use %(used)s of "
     "%(slots)s slots; if these are too few, start more workers.",
+    "number",
+)
+_BEHIND_ELSEWHERE = ngettext_lazy(
+    "Queue %(queue)s is behind: %(count)s task waits, the oldest for %(oldest)s. Workers in other languages run "
+    "%(names)s: their logs say more.",
+    "Queue %(queue)s is behind: %(count)s tasks wait, the oldest for %(oldest)s. Workers in other languages run "
+    "%(names)s: their logs say more.",
     "number",
 )
 _UNDRAINED = ngettext_lazy(
@@ -360,6 +380,7 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
         "queue": queue.name,
         "name": shlex.quote(queue.name),
         "oldest": timedelta(seconds=queue.oldest),
+        "names": _listed(list(queue.elsewhere))["names"],
         **_number(queue.due),
     }
     if queue.pause is not None:
@@ -369,15 +390,20 @@ def _of_queue(queue: QueueFigures, found: Overview) -> Iterator[Problem]:
             since = timedelta(seconds=queue.pause.seconds)
             pause = {"by": queue.pause.by or "?", "pause": since, "why": why}
             yield Problem("paused_queue", _PAUSED, {**waits, **pause}, queue.name)
-    elif queue.name in get_config().hand_over:
+    elif queue.only_expired:
+        if waits["oldest"] > LATE_AFTER and queue.due:
+            yield Problem("not_cancelled", _EXPIRED, waits, queue.name, is_warning=True)
+    elif is_handed(queue.name):
         yield from _of_handed(queue, found, waits)
     elif queue.due and not queue.workers and _is_sure(found):
-        yield Problem("unserved_queue", _UNSERVED, waits, queue.name)
+        template = _UNSERVED_ELSEWHERE if queue.elsewhere else _UNSERVED
+        yield Problem("unserved_queue", template, waits, queue.name)
     elif queue.workers and queue.due and not queue.undeclared and waits["oldest"] > LATE_AFTER:
         used = _used_slots(queue, found)
         if used == queue.slots or not queue.in_lanes:
             slots = {"used": used, "slots": queue.slots}
-            yield Problem("queue_behind", _BEHIND, {**waits, **slots}, queue.name, is_warning=True)
+            template = _BEHIND_ELSEWHERE if queue.elsewhere else _BEHIND
+            yield Problem("queue_behind", template, {**waits, **slots}, queue.name, is_warning=True)
     if queue.undeclared:
         old = sorted(queue.undeclared)
         values = {

@@ -314,7 +314,7 @@ SELECT id
     ORDER BY finished_at
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED;
 
-SELECT `txtasks_worker`.`id`, `txtasks_worker`.`lease`, CASE WHEN `txtasks_worker`.`seen_at` < '0001-01-02 00:00:00' THEN TIMESTAMP'0001-01-02 00:00:00' WHEN LAST_DAY(`txtasks_worker`.`seen_at`) IS NULL THEN NULL WHEN `txtasks_worker`.`seen_at` > '9999-12-30 00:00:00' THEN TIMESTAMP'9999-12-30 00:00:00' ELSE `txtasks_worker`.`seen_at` END, CASE WHEN UTC_TIMESTAMP(6) < '0001-01-02 00:00:00' THEN TIMESTAMP'0001-01-02 00:00:00' WHEN LAST_DAY(UTC_TIMESTAMP(6)) IS NULL THEN NULL WHEN UTC_TIMESTAMP(6) > '9999-12-30 00:00:00' THEN TIMESTAMP'9999-12-30 00:00:00' ELSE UTC_TIMESTAMP(6) END AS `now`, CAST(`txtasks_worker`.`queues` AS char) AS `their_queues`, CAST(`txtasks_worker`.`task_names` AS char) AS `their_names`
+SELECT `txtasks_worker`.`id`, `txtasks_worker`.`lease`, CASE WHEN `txtasks_worker`.`seen_at` < '0001-01-02 00:00:00' THEN TIMESTAMP'0001-01-02 00:00:00' WHEN LAST_DAY(`txtasks_worker`.`seen_at`) IS NULL THEN NULL WHEN `txtasks_worker`.`seen_at` > '9999-12-30 00:00:00' THEN TIMESTAMP'9999-12-30 00:00:00' ELSE `txtasks_worker`.`seen_at` END, CASE WHEN UTC_TIMESTAMP(6) < '0001-01-02 00:00:00' THEN TIMESTAMP'0001-01-02 00:00:00' WHEN LAST_DAY(UTC_TIMESTAMP(6)) IS NULL THEN NULL WHEN UTC_TIMESTAMP(6) > '9999-12-30 00:00:00' THEN TIMESTAMP'9999-12-30 00:00:00' ELSE UTC_TIMESTAMP(6) END AS `now`, CAST(`txtasks_worker`.`queues` AS char) AS `queues_text`, CAST(`txtasks_worker`.`task_names` AS char) AS `task_names_text`, CAST(`txtasks_worker`.`sessions` AS char) AS `sessions_text`
     FROM `txtasks_worker`
     WHERE `txtasks_worker`.`lost` = %s
     LIMIT 1000;

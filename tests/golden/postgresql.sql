@@ -383,7 +383,7 @@ SELECT id
     ORDER BY finished_at
     LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED;
 
-SELECT "txtasks_worker"."id", "txtasks_worker"."lease", CASE WHEN "txtasks_worker"."seen_at" < timestamptz '0001-01-02 00:00:00+00' THEN timestamptz '0001-01-02 00:00:00+00' WHEN "txtasks_worker"."seen_at" > timestamptz '9999-12-30 00:00:00+00' THEN timestamptz '9999-12-30 00:00:00+00' ELSE "txtasks_worker"."seen_at" END, CASE WHEN STATEMENT_TIMESTAMP() < timestamptz '0001-01-02 00:00:00+00' THEN timestamptz '0001-01-02 00:00:00+00' WHEN STATEMENT_TIMESTAMP() > timestamptz '9999-12-30 00:00:00+00' THEN timestamptz '9999-12-30 00:00:00+00' ELSE STATEMENT_TIMESTAMP() END AS "now", ("txtasks_worker"."queues")::text AS "their_queues", ("txtasks_worker"."task_names")::text AS "their_names"
+SELECT "txtasks_worker"."id", "txtasks_worker"."lease", CASE WHEN "txtasks_worker"."seen_at" < timestamptz '0001-01-02 00:00:00+00' THEN timestamptz '0001-01-02 00:00:00+00' WHEN "txtasks_worker"."seen_at" > timestamptz '9999-12-30 00:00:00+00' THEN timestamptz '9999-12-30 00:00:00+00' ELSE "txtasks_worker"."seen_at" END, CASE WHEN STATEMENT_TIMESTAMP() < timestamptz '0001-01-02 00:00:00+00' THEN timestamptz '0001-01-02 00:00:00+00' WHEN STATEMENT_TIMESTAMP() > timestamptz '9999-12-30 00:00:00+00' THEN timestamptz '9999-12-30 00:00:00+00' ELSE STATEMENT_TIMESTAMP() END AS "now", ("txtasks_worker"."queues")::text AS "queues_text", ("txtasks_worker"."task_names")::text AS "task_names_text", ("txtasks_worker"."sessions")::text AS "sessions_text"
     FROM "txtasks_worker"
     WHERE NOT "txtasks_worker"."lost"
     LIMIT 1000;

@@ -14,6 +14,7 @@ from django_txtasks.admin.glance import charts
 from django_txtasks.admin.glance.words import Links, age_of, counted, exact, number, rough
 from django_txtasks.conf import get_config
 from django_txtasks.core.ground.wording import decimal
+from django_txtasks.features.reports.whose import is_handed
 from django_txtasks.models import Status
 from django_txtasks.overview import Count, Overview, Problem, QueueFigures
 from django_txtasks.overview.counting import RETRYING
@@ -21,6 +22,8 @@ from django_txtasks.stats import Point
 
 _OF_WORKERS = ("silent_workers", "nobody_listens", "deaf_workers", "no_broker", "several_releases")
 _WORKERS = ngettext_lazy("%(n)s worker", "%(n)s workers", "number")
+
+_DRAINS = ngettext_lazy("%(n)s drain", "%(n)s drains", "number")
 
 
 _SLOTS = ngettext_lazy("%(n)s slot", "%(n)s slots", "number")
@@ -117,8 +120,10 @@ def queue(one: QueueFigures, links: Links) -> dict[str, Any]:
             is_bad=bool(one.dead)
         ),
     ]
-    serves = _("no living worker")
-    if one.workers:
+    serves = _("no living drain") if is_handed(one.name) else _("no living worker")
+    if one.workers and is_handed(one.name):
+        serves = counted(_DRAINS, one.workers)
+    elif one.workers:
         serves = f"{counted(_WORKERS, one.workers)} · {counted(_SLOTS, one.slots)}"
     is_bad = one.pause is not None or (bool(one.due) and not one.workers)
     oldest = exact(one.oldest) if one.due else shown.EMPTY

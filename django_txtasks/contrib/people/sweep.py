@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from django.db import router
+from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
 from django_txtasks.contrib.people.asking import close
-from django_txtasks.contrib.people.lists import Place, in_force, open_kinds, open_rows, place_of
+from django_txtasks.contrib.people.lists import (
+    MOST_COUNTED,
+    Place,
+    in_force,
+    open_kinds,
+    open_rows,
+    place_of,
+)
 from django_txtasks.contrib.people.models import Question, alias_of_people
 from django_txtasks.database.side_tables import SideTable
 
@@ -43,7 +52,23 @@ def _is_in(alias: str) -> bool:
     return alias == alias_of_people() and bool(router.allow_migrate_model(alias, Question))
 
 
+def of_wait(alias: str, task_id: uuid.UUID, name: str) -> tuple[str, str] | None:
+    """Return the open question of a wait as a sentence, and what to do."""
+    asked = Question.objects.using(alias).filter(task_id=task_id, name=name, closed_at=None).first()
+    if asked is None:
+        return None
+    text = _now("It waits for a person, who answers the question %(title)s (%(kind)s).")
+    facts = {"title": repr(asked.title), "kind": asked.kind}
+    return text % facts, _now("Answer it in the list of questions.")
+
+
+def open_questions(alias: str) -> int:
+    """Return the number of open questions, up to ``MOST_COUNTED``."""
+    return Question.objects.using(alias).filter(closed_at=None)[:MOST_COUNTED].count()
+
+
 TABLE = SideTable(
     Question._meta.db_table, is_in=_is_in, sweep=sweep,
     page="people_question_changelist", label=_("Questions"),
+    of_wait=of_wait, for_people=open_questions,
 )  # fmt: skip

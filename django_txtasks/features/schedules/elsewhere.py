@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django_txtasks.conf import get_config
 from django_txtasks.core.declaring import registry
 from django_txtasks.core.ground import payload
 from django_txtasks.core.rows.enqueueing import NewTask, RowDefaults, new_id
+from django_txtasks.features.reports.whose import is_handed
 
 
 def is_elsewhere(task_name: str, queue_name: str) -> bool:
     """Return True if another system has the code of this task."""
-    return queue_name in get_config().hand_over and registry.find(task_name) is None
+    return is_handed(queue_name) and registry.find(task_name) is None
 
 
 def task_of(

@@ -26,7 +26,7 @@ from django_txtasks.features.schedules.rules import (
     ticks_after,
 )
 from django_txtasks.features.schedules.ticks import FOREIGN, Scope, parse_known
-from django_txtasks.models import DatabaseNow, Schedule
+from django_txtasks.models import DatabaseNow, Outcome, Schedule
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,9 @@ class _Seen(NamedTuple):
 
     @property
     def is_done_itself(self) -> bool:
-        """True if the task of the tick has succeeded, even if its batches have not."""
-        return self.last is not None and self.last.state in DONE and self.row.last_at == self.tick
+        """True if the task of the tick has succeeded, even if its batches have not, or was handed over."""
+        done = (*DONE, Outcome.HANDED)
+        return self.last is not None and self.last.state in done and self.row.last_at == self.tick
 
 
 def _status(seen: _Seen, unsettled: dict[uuid.UUID, Unsettled]) -> ScheduleStatus:

@@ -13,6 +13,7 @@ from django_txtasks.core.rows.workers import DRAIN_MARK
 from django_txtasks.database.execute import as_uuid, is_uuid
 from django_txtasks.database.time_limits import within_together
 from django_txtasks.features.lanes import buckets as lane_buckets
+from django_txtasks.features.reports.whose import is_handed
 from django_txtasks.insight.load.records import QueueLoad
 from django_txtasks.models import FinishedTask, Outcome, Worker
 
@@ -60,12 +61,14 @@ class Living(NamedTuple):
     Attributes:
         is_apart: True if it has no threads for the tasks of a queue: an event loop, a drain, or a
             process for last chances after a crash.
+        is_foreign: True if it is a worker in another language.
     """
 
     row: Worker
     queues: set[str]
     names: set[str]
     is_apart: bool
+    is_foreign: bool = False
 
 
 Look = Callable[..., list[tuple[Any, ...]]]
@@ -97,7 +100,7 @@ def queues(alias: str, living: Iterable[Living], seconds: float) -> list[QueueLo
     in_lanes = {
         queue: int(count)
         for queue, count in look(alias, IN_LANES, limit=MOST_DUE)
-        if queue not in paused
+        if queue not in paused and not is_handed(queue)
     }
     running = _running(alias, living, look)
     ran = _run_seconds(alias, living, look)
@@ -127,11 +130,13 @@ def _running(alias: str, living: list[Living], look: Look) -> dict[str, list[flo
     A worker claims more short tasks than it has threads. The first claims run.
     """
     found: dict[str, list[float]] = defaultdict(list)
+    ours = {queue for one in living if not (one.is_apart or one.is_foreign) for queue in one.queues}
     for one in living:
         if not one.is_apart:
             rows = look(alias, RUNNING, worker=one.row.pk, limit=one.row.threads)
             for queue, seconds in rows:
-                found[queue].append(max(0.0, float(seconds)))
+                if not (one.is_foreign and queue in ours):
+                    found[queue].append(max(0.0, float(seconds)))
     return found
 
 
@@ -151,10 +156,14 @@ def _run_seconds(alias: str, living: list[Living], look: Look) -> dict[str, floa
 def _is_for_threads(living: list[Living], queue: str, name: str) -> bool:
     """Return True if worker threads take these tasks, or would take them if there were any.
 
-    Names that no worker at work declares do not count, because more workers of the same code take none of them.
+    Names that no worker at work declares do not count, because more workers of the same code take none of them. A
+    worker in another language counts in queues that no worker of this package serves.
     """
+    if is_handed(queue):
+        return False
     serving = [one for one in living if queue in one.queues]
-    threads = [one for one in serving if not one.is_apart]
+    every = [one for one in serving if not one.is_apart]
+    threads = [one for one in every if not one.is_foreign] or every
     if threads:
         return any(name in one.names for one in threads)
     return not any({name, DRAIN_MARK} & one.names for one in serving)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from django.db import DatabaseError, connections
 
-from django_txtasks.conf import get_config
 from django_txtasks.database.errors import is_timeout, text_of
+from django_txtasks.features.reports.whose import Living, Whose, living
 from django_txtasks.features.schedules import periodic
 from django_txtasks.insight.preflight.cases import (
+    ELSEWHERE,
     OF_HOOK,
     Case,
     Kind,
@@ -56,6 +57,7 @@ class Report:
 
     Attributes:
         tasks, schedules: the numbers of rows that were checked.
+        elsewhere: the tasks among them that were not compared, because another system has their functions.
         left_out: number of rows in findings beyond ``MOST_FINDINGS``.
         trouble: why not all rows could be read; empty = all were read.
     """
@@ -63,6 +65,7 @@ class Report:
     findings: dict[Case, Finding] = field(default_factory=dict)
     tasks: int = 0
     schedules: int = 0
+    elsewhere: Counter[Whose] = field(default_factory=Counter)
     left_out: int = 0
     trouble: str = ""
 
@@ -94,37 +97,44 @@ class Report:
 def preflight(alias: str, seconds: float) -> Report:
     """Check the live tasks, their hooks, open batches and schedules of a database. It only reads.
 
-    The tasks and schedules of queues that are handed over are only counted: their code is in another system.
+    Tasks whose code is in another system are only counted: a drain hands them over, or a living worker in another
+    language runs them. So are schedules of queues that are handed over.
 
     Args:
         seconds: longest time to read tasks, and again to read batches.
     """
-    report, cases = Report(), lru_cache(MOST_SHAPES)(cases_of)
-    handed = get_config().hand_over
+    report = Report()
     if Task._meta.db_table not in connections[alias].introspection.table_names():
         return report  # a new database, before its first migrate
+    crew = living(alias)
+    cases = lru_cache(MOST_SHAPES)(partial(cases_of, crew))
     try:
         for shape, count, sample in shapes_of_rows(alias, seconds):
             report.tasks += count
-            if shape.queue_name in handed:  # the other system has the code
-                continue
+            whose = crew.whose(shape.queue_name, shape.task_name)
+            if whose in ELSEWHERE:
+                report.elsewhere[whose] += count
             report.add(cases(shape), state=shape.status, count=count, sample=sample)
         batches, is_cut = hooks_of_batches(alias, seconds)
         if is_cut:
             report.trouble = f"Only {MOST_BATCHES:,} open batches were checked: there are more."
         for hooks, count, sample in batches:
-            found = cases_of_hooks(hooks, "a batch", OF_HOOK)
+            found = cases_of_hooks(crew, hooks, "a batch", OF_HOOK)
             report.add(found, state="open", count=count, sample=sample)
     except DatabaseError as error:
         if not is_timeout(error):
             raise
         report.trouble = f"Not all rows could be read in {seconds:g} s: {text_of(error)}"
-    _check_schedules(report, alias, handed)
+    _check_schedules(report, alias, crew)
     return report
 
 
-def _check_schedules(report: Report, alias: str, handed: Container[str]) -> None:
-    """Check the rows of schedules. Leave out rows that ``migrate`` replaces by what this code declares."""
+def _check_schedules(report: Report, alias: str, crew: Living) -> None:
+    """Check the rows of schedules. Leave out rows that ``migrate`` replaces by what this code declares.
+
+    A cleaner enqueues a task only if its queue is handed over, or if its code declares the function. So a worker
+    in another language with this function does not help a schedule.
+    """
     columns = (
         "name",
         "task_name",
@@ -143,7 +153,7 @@ def _check_schedules(report: Report, alias: str, handed: Container[str]) -> None
             report.trouble = f"{report.trouble} {text}".strip()
             return
         report.schedules += 1
-        if row.queue_name in handed:
+        if crew.whose(row.queue_name, row.task_name) is Whose.HANDED:
             continue
         is_of_code = row.from_code and not row.edited
         if is_of_code and row.name in declared:

@@ -7,17 +7,20 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from django_txtasks.conf import get_config
 from django_txtasks.core.declaring import registry
 from django_txtasks.core.declaring.arguments import call_text, misfit
 from django_txtasks.core.declaring.registry import Declaration
 from django_txtasks.core.rows.follow_ups import read_hooks
+from django_txtasks.features.reports.whose import Living, Whose
 from django_txtasks.insight.preflight.shapes import Call, Shape
 from django_txtasks.models import Status
 
 OF_HOOK = Call(1, ())
 """A hook gets one argument: the hook data, or the result."""
-KEEP_NAME = "Give the function that replaces it @task(was=[{name!r}]), or first run these with today's release."
+KEEP_NAME = (
+    "Give the function that replaces it @task(was=[{name!r}]), or first run these with today's release. If a "
+    "worker in another language runs it, start that worker, and check again."
+)
 DEFAULT = "Give the parameter a default, or first run these with today's release."
 KEEP_PARAMETER = "Keep the parameter, or first run these with today's release."
 CORRECT_ROW = "Correct the row: args is a list, kwargs an object."
@@ -25,6 +28,8 @@ DECORATED = (
     "This is certain only if the decorator passes the arguments on unchanged. Then keep the parameter, or give it "
     "a default."
 )
+ELSEWHERE = frozenset({Whose.HANDED, Whose.FOREIGN})
+"""Owners of rows that are not compared with this code: another system has the functions."""
 REVIVE = "This matters only if somebody revives the dead tasks."
 
 
@@ -52,27 +57,29 @@ class Case(NamedTuple):
     action: str
 
 
-def cases_of(shape: Shape) -> tuple[Case, ...]:
+def cases_of(living: Living, shape: Shape) -> tuple[Case, ...]:
     """Return the cases of one shape: of its own call, and of its hooks. Of dead tasks, all are notes."""
+    if living.whose(shape.queue_name, shape.task_name) in ELSEWHERE:
+        return ()
     own = cases_of_call(shape.task_name, "tasks", shape.call)
     if shape.status == Status.DEAD:
         return tuple(one._replace(kind=Kind.NOTE, action=f"{REVIVE} {one.action}") for one in own)
-    return (*own, *cases_of_hooks(shape.hooks, shape.task_name, shape.call))
+    return (*own, *cases_of_hooks(living, shape.hooks, shape.task_name, shape.call))
 
 
-def cases_of_hooks(text: str, of: str, call: Call) -> Iterator[Case]:
+def cases_of_hooks(living: Living, text: str, of: str, call: Call) -> Iterator[Case]:
     """Yield the cases of the hooks in a row, and of the hooks of these hooks.
 
     Args:
         of: the function or batch whose hooks these are.
         call: its own call. A compensation gets the same arguments.
     """
-    waiting, handed = [(of, call, read_hooks(text))], get_config().hand_over
+    waiting = [(of, call, read_hooks(text))]
     while waiting:
         of, call, hooks = waiting.pop()
         for option, spec in hooks.items():
-            if spec["queue_name"] in handed:
-                continue  # its code is in the other system
+            if living.whose(spec["queue_name"], spec["task_name"]) in ELSEWHERE:
+                continue
             of_hook = call if option == "compensate" else OF_HOOK
             yield from cases_of_call(spec["task_name"], f"{option} of {of}", of_hook)
             waiting.append((spec["task_name"], of_hook, spec["hooks"]))

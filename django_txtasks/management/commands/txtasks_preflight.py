@@ -11,6 +11,7 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError, connections
 
 from django_txtasks.core.ground.wording import counted
+from django_txtasks.features.reports.whose import Whose
 from django_txtasks.insight.preflight import NOT_ALL, Finding, Report, preflight
 from django_txtasks.insight.preflight.cases import Kind
 from django_txtasks.management.console import (
@@ -20,6 +21,11 @@ from django_txtasks.management.console import (
     refuse_odd_seconds,
     switch,
 )
+
+_ELSEWHERE = {
+    Whose.HANDED: "Tasks of queues that are handed over, which were not compared: {:,}.",
+    Whose.FOREIGN: "Tasks that living workers in other languages run, which were not compared: {:,}.",
+}
 
 
 class Command(PrintingCommand):
@@ -81,6 +87,7 @@ class Command(PrintingCommand):
             self.show(f"Rows with further findings: {report.left_out:,}.")
         if report.trouble:
             self.show(report.trouble)
+        self.show(*(_ELSEWHERE[one].format(count) for one, count in report.elsewhere.items()))
         tasks, schedules = counted(report.tasks, "live task"), counted(report.schedules, "schedule")
         problems = [one for one in found if one.case.kind is not Kind.NOTE]
         what = "do not all fit" if problems or report.exit_code else "fit"

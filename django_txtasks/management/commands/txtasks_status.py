@@ -14,6 +14,7 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError, connections
 
 from django_txtasks.core.ground.wording import counted, time_text
+from django_txtasks.database import side_tables
 from django_txtasks.insight.history_cost import HistoryCost, history_cost
 from django_txtasks.insight.late import Late, all_buckets, late
 from django_txtasks.insight.status import (
@@ -111,7 +112,7 @@ class Command(PrintingCommand):
                         json.dumps({**now.as_json(), **_beyond_age(old), **_history_json(cost)})
                     )
                 else:
-                    self.show(*_shown(now))
+                    self.show(*_shown(now), *_for_people(alias))
                 self.show(*_lost(lost, in_full=options["lost"]))
                 if cost is not None and not options["json"]:
                     self.show(_history(cost))
@@ -190,6 +191,12 @@ def _lost(workers: list[Worker], *, in_full: bool) -> list[str]:
             f"  {one.host} (pid {one.pid}), last seen {time_text(one.seen_at)}" for one in workers
         ]
     return lines
+
+
+def _for_people(alias: str) -> list[str]:
+    """Return a line about the questions that tasks have asked, if there are any."""
+    number = side_tables.waiting_for_people(alias)
+    return [f"Waiting for a person: {counted(number, 'question')}."] if number else []
 
 
 def _cleaners(now: CleanerStatus) -> str:
