@@ -126,4 +126,10 @@ MUTANTS = [
            {'PLACES_PER_STATEMENT = {"postgresql": 200}': "PLACES_PER_STATEMENT: dict[str, int] = {}",
             "FEW_PLACES_PER_STATEMENT = 40": "FEW_PLACES_PER_STATEMENT = 1"},
            "test_stats_by_cause.py::test_many_causes_take_few_statements_besides_the_probes"),
+    Mutant("cost: each count is written once", "database/cost.py",
+           {"_costs.pop(alias, None) or Cost()": "of(alias)"},
+           "test_cost.py::test_each_count_is_written_once"),
+    Mutant("cost: a statement in a transaction is no transaction of its own", "database/cost.py",
+           {"    if not connection.in_atomic_block:\n": "    if True:\n"},
+           "test_cost.py::test_what_is_counted_for_a_task_is_what_the_server_counts", ("POSTGRES",)),
 ]  # fmt: skip

@@ -110,4 +110,7 @@ MUTANTS = [
     Mutant("database hints: no glances without the setting", "fast/glances.py",
            {"if self._is_on and not": "if not"},
            "test_looking.py::test_without_the_setting_there_are_no_glances", ("MARIADB",)),
+    Mutant("cost: a whole turn writes rows", "fast/found.py",
+           {"1 + len(result.claimed) + ended": "1"},
+           "test_cost.py::test_what_is_counted_for_a_task_is_what_the_server_counts", ("POSTGRES",)),
 ]  # fmt: skip

@@ -173,4 +173,7 @@ MUTANTS = [
     Mutant("intake: headers of a refused message fit into a frame", "hints/broker/dead_letters.py",
            {" <= MAX_HEADER_BYTES": " > 0"},
            "test_intake.py::test_headers_that_are_too_long_for_a_frame_are_left_out"),
+    Mutant("hand over: a message that is never confirmed keeps none waiting", "hints/broker/confirms.py",
+           {"if tag < self._latest": "if False"},
+           "test_hand_over_exchange.py::test_a_message_that_is_never_confirmed_keeps_no_other_row_back"),
 ]  # fmt: skip

@@ -37,5 +37,7 @@ MUTANTS = [
            {".filter(task_state__in=_WITH_ROW)": ""},
            "test_links.py::test_links_of_tasks_that_are_not_kept_go_with_the_next_pass"),
     Mutant("links: the newest task is first", "features/links/reading.py",
-           {'.order_by("-task_id")': '.order_by("task_id")'}, "test_links.py::test_the_newest_task_is_first"),
+           {'called", Link._default_manager.order_by("-task_id")':
+            'called", Link._default_manager.order_by("task_id")'},
+           "test_links.py::test_the_newest_task_is_first"),
 ]  # fmt: skip

@@ -39,4 +39,7 @@ MUTANTS = [
     Mutant("causes: probes are bounded", "stats/by_cause.py",
            {"return self._number < MAX_PROBES": "return True"},
            "test_stats_by_cause.py::test_probes_end_at_a_limit_and_the_answer_says_so", ("MARIADB",)),
+    Mutant("cost: it is no figure of a task", "stats/reading.py",
+           {'("", OF_PROCESSES)': '("",)'},
+           "test_cost.py::test_an_idle_worker_and_a_cleaner_tell_what_they_cost"),
 ]  # fmt: skip
