@@ -228,3 +228,19 @@ def test_the_tables_have_the_indexes_of_the_models_and_no_others(second_database
                 if one["index"] and not one["unique"] and not name.endswith("_like")  # Django's own
             }
     assert found == declared
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL has the view")
+def test_an_older_view_of_the_load_becomes_the_present_one_and_keeps_its_rights(second_database):
+    migrate("0001_tables")
+    with connections["second"].cursor() as cursor:
+        cursor.execute("SELECT pg_get_functiondef('txtasks_load_now()'::regprocedure)")
+        (present,) = cursor.fetchone()
+        cursor.execute(present.replace("AS $function$", "AS $function$ -- of an older version"))
+        cursor.execute("GRANT SELECT ON txtasks_load TO PUBLIC")
+    migrate()
+    with connections["second"].cursor() as cursor:
+        cursor.execute("SELECT pg_get_functiondef('txtasks_load_now()'::regprocedure)")
+        assert cursor.fetchone() == (present,)
+        cursor.execute("SELECT relacl::text FROM pg_class WHERE relname = 'txtasks_load'")
+        assert "=r/" in cursor.fetchone()[0]

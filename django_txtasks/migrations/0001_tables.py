@@ -56,8 +56,8 @@ LAST_CHANCES = """
 # All heads together read about 40,000 rows.
 # The view cannot read the setting ``hand_over``: after each ``migrate``, ``features.hand_over.at_start`` writes it here.
 LOAD = """
-CREATE FUNCTION txtasks_handed_queues() RETURNS text[] LANGUAGE sql STABLE AS $$SELECT ARRAY[]::text[]$$;
-CREATE FUNCTION txtasks_load_now()
+CREATE OR REPLACE FUNCTION txtasks_handed_queues() RETURNS text[] LANGUAGE sql STABLE AS $$SELECT ARRAY[]::text[]$$;
+CREATE OR REPLACE FUNCTION txtasks_load_now()
 RETURNS TABLE (queue_name text, due bigint, due_in_lanes bigint, oldest_seconds double precision, running bigint,
                run_seconds double precision, wanted_threads bigint)
 LANGUAGE sql STABLE
@@ -158,7 +158,7 @@ SELECT n.queue_name, n.due, n.due_in_lanes, LEAST(1e9, n.oldest), n.running, bou
        n.running + CEIL(n.due * bounded.seconds / 15)::bigint
   FROM number n CROSS JOIN LATERAL (SELECT LEAST(1e6, GREATEST(0, n.seconds)) AS seconds) bounded
 $load$;
-CREATE VIEW txtasks_load AS SELECT * FROM txtasks_load_now();
+CREATE OR REPLACE VIEW txtasks_load AS SELECT * FROM txtasks_load_now();
 """
 NO_LOAD = "DROP VIEW txtasks_load; DROP FUNCTION txtasks_load_now(); DROP FUNCTION txtasks_handed_queues();"
 
