@@ -784,7 +784,7 @@ def default(name: str, text: str) -> object:
         value = ast.literal_eval(text.strip("`"))
         if name == "lanes":
             return parse_rules(value)
-        if name in ("discard_dead_after", "hand_over"):
+        if name in ("discard_dead_after", "hand_over", "database_budget"):
             return value
         of_their_own = {list: tuple, dict: lambda keys: DeadNotices(**keys)}
         return of_their_own.get(type(value), lambda as_it_is: as_it_is)(value)

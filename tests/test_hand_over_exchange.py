@@ -1,17 +1,24 @@
 """Rows go to an exchange of the real RabbitMQ, whatever it answers, and good rows beside bad ones arrive."""
 
 import json
+import pickle
 import uuid
 from contextlib import contextmanager
+from io import StringIO
 
 import handing
 import helpers
 import pika
 import pytest
+from django.core.management import call_command
 from django.db import transaction
+from probe import tasks
 from proxy import Alarm, SilentProxy, Withholding, before
 
 from django_txtasks import enqueue_many, enqueue_task, external
+from django_txtasks.conf import get_config
+from django_txtasks.core.cleaning.cleaner import Cleaner
+from django_txtasks.exceptions import InvalidDeclaration
 from django_txtasks.features.hand_over.target import OVERTAKEN
 from django_txtasks.features.hand_over.targets import exchanges
 from django_txtasks.models import FinishedTask, Task
@@ -306,6 +313,76 @@ def test_a_message_that_is_never_confirmed_keeps_no_other_row_back(
         drain._turn()
     assert helpers.row(worst.id).errors[-1]["message"] == OVERTAKEN
     assert (helpers.row(last.id).snoozes, drain._away_count) == (0, 1)
+
+
+@contextmanager
+def waiting_client(url, exchange):
+    """A client with a temporary queue. Gives its routing key, and a function that returns the next reply."""
+    key = f"reply.{uuid.uuid4().hex}"
+    with channel_to(url) as channel:
+        queue = channel.queue_declare("", exclusive=True).method.queue
+        channel.queue_bind(queue, exchange, key)
+
+        def reply():
+            for _method, _properties, body in channel.consume(
+                queue, inactivity_timeout=helpers.PATIENCE
+            ):
+                return json.loads(body)
+
+        yield key, reply
+
+
+def test_a_reply_reaches_the_client_that_waits_and_ends_soon_without_it(broker, exchange):
+    with waiting_client(broker, exchange) as (key, reply):
+        answer = external(key, queue_name="events", expires=60)
+        first = tasks.give.using(on_success=answer).enqueue(7)
+        with handing.handing_over(), helpers.working():
+            (data,) = reply()["args"]
+        assert (data["task_id"], data["result"]) == (str(first.id), 7)
+    tasks.give.using(on_success=answer).enqueue(8)
+    with handing.handing_over(), helpers.working():
+        helpers.wait_until(lambda: Task.objects.filter(snoozes__gt=0).exists())
+    (late,) = Task.objects.all()
+    assert "no queue takes it" in late.errors[-1]["message"]
+    assert (late.expires_at - late.enqueued_at).total_seconds() == pytest.approx(60, abs=1)
+    Task.objects.update(expires_at=late.enqueued_at, run_after=late.enqueued_at)
+    handing.hand_over()
+    Cleaner(get_config()).run_once()
+    assert helpers.finished(late.id).outcome == "expired"
+
+
+def test_the_time_of_a_reply_survives_using_and_pickling(exchange):
+    answer = external("reply.1", queue_name="events", expires=60)
+    copied = pickle.loads(pickle.dumps(answer))  # noqa: S301 -- written a moment ago
+    for one in (answer, answer.using(priority=3), copied):
+        assert one.declaration.task_spec["expires"] == 60
+    row = helpers.row(answer.enqueue(1).id)
+    assert row.expires_at is not None
+    assert "expires" not in external("reply.1", queue_name="events").declaration.task_spec
+    with pytest.raises(InvalidDeclaration, match="more than zero"):
+        external("reply.1", queue_name="events", expires=0)
+
+
+@pytest.mark.parametrize("forged", ["x", [], -1, True, 1e300])
+def test_a_forged_time_of_a_reply_drops_the_reply_and_stops_nothing(exchange, forged):
+    answer = external("reply.1", queue_name="events", expires=60)
+    handle = tasks.give.using(on_success=answer).enqueue(7)
+    hook = {**answer.declaration.task_spec, "expires": forged}
+    Task.objects.update(hooks={"on_success": hook})
+    with helpers.working():
+        helpers.wait_until(lambda: not Task.objects.exists())
+    assert helpers.finished(handle.id).outcome == "succeeded"
+
+
+def test_status_says_how_many_tasks_were_handed_over(exchange):
+    enqueue_many([(good, (number,)) for number in range(3)])
+    handing.hand_over()
+    out = StringIO()
+    call_command("txtasks_status", stdout=out)
+    assert "Handed over in the last 5 minutes: 3." in out.getvalue()
+    out = StringIO()
+    call_command("txtasks_status", json=True, stdout=out)
+    assert json.loads(out.getvalue())["handed"] == 3
 
 
 def test_an_ordered_queue_keeps_its_order_at_a_full_queue(broker, exchange, txtasks):

@@ -110,6 +110,7 @@ class Snapshot:
 
     Attributes:
         finished: tasks that have succeeded in the last 5 minutes; None = they are not kept.
+        handed: tasks that drains have handed over in the last 5 minutes; None = they are not kept.
         undeclared: by queue, names that no living worker of it declares, and the number of pending tasks seen for
             each; more may wait.
         problems: a sentence for each problem, the worst first.
@@ -122,6 +123,7 @@ class Snapshot:
     workers: WorkerStatus
     cleaners: CleanerStatus
     finished: int | None = field(default=None)
+    handed: int | None = None
     undeclared: names.Found = field(default_factory=dict)
     late: tuple[Late, ...] = ()
     problems: tuple[str, ...] = ()
@@ -172,7 +174,8 @@ def snapshot(database: str, queues: Mapping[str, QueueStatus] | None = None) -> 
         queues=statuses,
         workers=workers,
         cleaners=_cleaners(database),
-        finished=_finished(database) if config.keeps(Outcome.SUCCEEDED) else None,
+        finished=_ended(database, Outcome.SUCCEEDED),
+        handed=_ended(database, Outcome.HANDED),
         undeclared=names.undeclared(database, config.queues),
         late=tuple(late(database, all_buckets(database), 2 * config.clean_interval)),
     )
@@ -261,8 +264,11 @@ def _cleaners(database: str) -> CleanerStatus:
     )
 
 
-def _finished(database: str) -> int:
-    done = FinishedTask.objects.using(database).filter(outcome=Outcome.SUCCEEDED)
+def _ended(database: str, outcome: Outcome) -> int | None:
+    """Return the number of tasks that have ended so lately; None = they are not kept."""
+    if not get_config().keeps(outcome):
+        return None
+    done = FinishedTask.objects.using(database).filter(outcome=outcome)
     return done.filter(finished_at__gt=DatabaseNow() - RECENT).count()
 
 

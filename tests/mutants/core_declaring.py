@@ -18,4 +18,10 @@ MUTANTS = [
     Mutant("a function that has begun is no misfit", "core/declaring/arguments.py",
            {" or not tracebacks.is_ours_alone(error)": ""},
            "test_misfits.py::test_a_signature_that_is_not_true_makes_no_misfit_of_a_failure"),
+    Mutant("hooks: a reply to another system has its time", "core/declaring/specs.py",
+           {'spec.get("expires")': "None"},
+           "test_hand_over_exchange.py::test_a_reply_reaches_the_client_that_waits_and_ends_soon_without_it"),
+    Mutant("hooks: the time of a reply is checked", "core/declaring/specs.py",
+           {"for name in _OPTIONS if": "for name in OPTIONS.whole.columns if"},
+           "test_hand_over_exchange.py::test_a_forged_time_of_a_reply_drops_the_reply_and_stops_nothing"),
 ]  # fmt: skip

@@ -103,7 +103,7 @@ MUTANTS = [
            "test_hand_over_hostile.py::test_any_number_of_rows_that_break_the_connection_is_passed"),
     Mutant("hand over: behind a call that hangs no row is tried", "features/hand_over/asking.py",
            {"if one.taken or (one.away and one.known):": "if one.taken:"},
-           "test_hand_over_hostile.py::test_a_call_that_hangs_is_no_witness"),
+           "test_hand_over_hostile.py::test_behind_a_call_that_hangs_no_other_row_is_tried"),
     Mutant("hand over: a pass without rows is no sign of the target", "features/hand_over/drain.py",
            {"if not self._unheard:": "if True:"},
            "test_hand_over_hostile.py::test_a_target_that_is_away_is_told_once"),

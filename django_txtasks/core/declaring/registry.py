@@ -85,16 +85,16 @@ class Declaration:
     @cached_property
     def task_spec(self) -> dict[str, Any]:
         """The task spec of this function, for a row that has it as a hook; JSON."""
-        spec = {
+        # a lane that is a function is left out: older workers do not know the key
+        lane = {"lane": self.lane} if isinstance(self.lane, str) else {}
+        return {
             "task_name": self.name,
             "queue_name": self.queue_name,
             **self.columns,
             "on_crash": self.on_crash,
             "hooks": self.hooks,
+            **lane,
         }
-        if isinstance(self.lane, str):  # else left out: older workers do not know the key
-            spec["lane"] = self.lane
-        return spec
 
     @cached_property
     def form(self) -> Form:

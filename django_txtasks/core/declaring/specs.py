@@ -13,7 +13,8 @@ from django_txtasks.core.declaring.table import OPTIONS, checked, columns_of
 from django_txtasks.exceptions import TxTasksError
 
 _REQUIRED = undeclared("").task_spec.keys()
-_KNOWN = _REQUIRED | {"with_result", "lane", *OPTIONS.whole.columns}
+_OPTIONS = {**OPTIONS.whole.columns, "expires": OPTIONS.whole.of_task["expires"]}
+_KNOWN = _REQUIRED | {"with_result", "lane", *_OPTIONS}
 
 
 def task_spec(name: str) -> dict[str, Any]:
@@ -23,12 +24,11 @@ def task_spec(name: str) -> dict[str, Any]:
 
 def is_task_spec(value: Any) -> bool:
     """Return whether a value is a spec as a declaration makes it."""
-    if not isinstance(value, dict) or not _REQUIRED <= value.keys() <= _KNOWN:
-        return False
     return (
-        _is_text(value["task_name"], 200)
+        (isinstance(value, dict) and _REQUIRED <= value.keys() <= _KNOWN)
+        and _is_text(value["task_name"], 200)
         and _is_text(value["queue_name"], 100)
-        and all(_fits(name, value[name]) for name in OPTIONS.whole.columns if name in value)
+        and all(_fits(name, value[name]) for name in _OPTIONS if name in value)
         and value["on_crash"] in ("dead", "retry", "compensate", "retry+undo")
         and (value.get("lane", "") == "" or _is_text(value["lane"], 200))
         and value.get("with_result", False) in (True, False)
@@ -39,14 +39,15 @@ def is_task_spec(value: Any) -> bool:
 
 def row_of(spec: dict[str, Any]) -> dict[str, Any]:
     """Return the values of the row that a spec describes; its ``hooks`` are not yet JSON text."""
-    row = {name: value for name, value in spec.items() if name != "with_result"}
+    row = {name: value for name, value in spec.items() if name not in ("with_result", "expires")}
+    row["expires_at"] = _OPTIONS["expires"].check("", "expires", spec.get("expires"))
     options = {name: value for name, value in row.items() if name in OPTIONS.whole.columns}
     return {**row, **columns_of(checked(spec["task_name"], OPTIONS.whole.columns, options))}
 
 
 def _fits(option: str, value: Any) -> bool:
     try:
-        OPTIONS.whole.columns[option].check("", option, value)
+        _OPTIONS[option].check("", option, value)
     except TxTasksError:
         return False
     return True

@@ -237,6 +237,8 @@ def _shown(now: Snapshot) -> list[str]:
         )
     if workers.drains:
         lines.append(f"Drains: {workers.drains} alive.")
+    if now.handed is not None and (now.handed or workers.drains):
+        lines.append(f"Handed over in the last 5 minutes: {now.handed}.")
     if now.cleaners.trouble not in now.problems:
         lines.append(_cleaners(now.cleaners))
     if now.finished is not None:
