@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ from django_txtasks import overview as overview_room
 from django_txtasks.admin import bulk, confirming
 from django_txtasks.admin.overview import REFRESH_SECONDS
 from django_txtasks.features.bulk import NAME
-from django_txtasks.models import PausedQueue, Status, Task, Worker
+from django_txtasks.models import FinishedTask, Outcome, PausedQueue, Status, Task, Worker
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("rows")]
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -210,6 +211,67 @@ CUT = """
         .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.innerText)
 """
 """Headings, states and times of a list that are cut: a script for ``evaluate``."""
+
+
+WIDTHS = (390, 1024, 1100, 1280, 1440, 1600)
+TELLING = """
+    () => [...document.querySelectorAll("#result_list :is(td, th):not(.field-last_error)")]
+        .flatMap(one => [one, ...one.querySelectorAll("*")])
+        .filter(one => one.clientWidth && one.scrollWidth > one.clientWidth + 1)
+        .map(one => `${one.className}: ${one.innerText}`)
+"""
+"""Parts of a list that are cut, but for the last error: a script for ``evaluate``."""
+SHOWN = {
+    "task": ("name", "state", "call", "queue", "due", "enqueued"),
+    "finishedtask": ("name", "ending", "call", "queue", "finished", "took"),
+}
+
+
+@pytest.mark.parametrize("language", ["en", "de", "ar"])
+@pytest.mark.parametrize("table", SHOWN)
+def test_nothing_that_tells_rows_apart_is_cut_in_a_list_of_tasks(
+    visit, full, settings, table, language
+):
+    """With and without the side bar and the filters, in both directions of reading."""
+    settings.LANGUAGE_CODE = language
+    long = {
+        "task_name": "enemy.of.the.state.tasks.send_the_invoice_to_the_customer",
+        "queue_name": "long" * 8,
+    }
+    scene.add(3, status=Status.DEAD, args=["visa " * 20], **long)
+    FinishedTask.objects.create(
+        id=uuid.uuid4(), outcome=Outcome.SUCCEEDED, started_at=timezone.now(), **long
+    )
+    page = visit().go(f"/admin/txtasks/{table}/")
+    for without in ("", "#toggle-nav-sidebar", "#changelist-filter"):
+        if without == "#toggle-nav-sidebar":
+            page.locator(without).click()
+        elif without:
+            page.locator(without).evaluate("one => one.remove()")
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate(TELLING) == [], (without, width)
+            assert not browsing.is_too_wide(page), (without, width)
+            for column in SHOWN[table]:
+                assert page.locator(f"#result_list .field-{column}").first.is_visible(), (
+                    width,
+                    column,
+                )
+
+
+def test_a_list_of_tasks_begins_with_the_function(visit, full):
+    page = visit(viewport=PHONE, color_scheme="dark").go(TASKS)
+    cell = page.locator("#result_list .field-name").filter(has_text="charge_card").first
+    assert re.fullmatch(r"charge_card\s+orders\.tasks\s+…[0-9a-f]{8}", cell.inner_text().strip())
+    assert serious(page, "#result_list") == []
+
+
+@pytest.mark.parametrize("table", ["schedule", "worker", "lane", "cleaner", "pausedqueue"])
+def test_nothing_is_cut_in_the_other_lists(visit, full, table):
+    page = visit().go(f"/admin/txtasks/{table}/")
+    for width in WIDTHS[1:]:
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate(TELLING) == [], width
 
 
 @pytest.mark.parametrize("name", ["hour", "day", "month"])

@@ -177,7 +177,7 @@ def rows(txtasks: Any) -> list[str]:
     tasks = [
         {}, {"queue_name": "mail"}, {"queue_name": "mail", "run_after": long_ago},
         {"run_after": now + timedelta(days=3)}, {"lane": "api"}, {"lane": "b"}, {"lane": "c"}, {"lane": "d"},
-        {"task_name": "gone.x"}, {"expires_at": long_ago}, {"attempt": 2_147_483_647},
+        {"task_name": "weg.x"}, {"expires_at": long_ago}, {"attempt": 2_147_483_647},
         {"run_after": now + timedelta(hours=1), **failed},
         {"status": Status.HELD, "unique_key": uuid.uuid4(), "unique_text": "k", "timeout": 3.5},
         {"status": Status.DEAD, "batch": batch.pk, "priority": 5, "snoozes": 2, **failed},

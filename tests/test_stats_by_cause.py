@@ -63,6 +63,18 @@ def test_each_cause_is_one_entry_with_its_numbers_times_and_newest_error():
     assert (other.fingerprint, other.dead, other.exception, other.last_line) == (9, 1, "", "")
 
 
+def test_the_message_of_one_task_is_not_said_of_all():
+    """One cause is a class and a place in the code; the messages of its tasks may differ."""
+    add(118, cause=-7, day=2)
+    assert causes().causes[0].error == "Declined: card 1"
+    newest = {"class": "shop.errors.Declined", "traceback": "…\nDeclined: card 2"}
+    add(1, cause=-7, day=3, errors=[newest])
+    (one,) = causes().causes
+    assert (one.dead, one.differs) == (119, True)
+    assert one.error == "Declined (the newest: card 2)"
+    assert str(one.oldest) in json.dumps(one.as_json())
+
+
 def test_the_answer_is_json_and_the_fingerprint_is_text():
     add(1, cause=-(2**63))
     add(1, cause=2**63 - 1, queue="mail")

@@ -30,10 +30,12 @@ def live_part(request: HttpRequest, name: str, seconds: int) -> dict[str, Any]:
         name: name of the part, which no other page has.
         seconds: time between two tries; 0 = the part does not renew itself.
     """
-    now = timezone.template_localtime(timezone.now())  # type: ignore[attr-defined]  # Django has it
+    now = timezone.now()
+    at = time_format(timezone.localtime(now) if timezone.is_aware(now) else now, "H:i")
     attributes = format_html(
         'data-txtasks-live="{}" data-seconds="{}" data-asked="{}" data-at="{}" data-texts="{}"',
-        name, seconds, request.GET.get(ASKED, ""), time_format(now, "H:i"), json.dumps(_texts()),
+        name, seconds, request.GET.get(ASKED, ""),
+        at, json.dumps(_texts()),
     )  # fmt: skip
     return {"live": {"attributes": attributes, "seconds": seconds}}
 

@@ -196,20 +196,21 @@ class TaskPages(SubjectsOnPage, OneTask, LivePage, ReadOnly):
 
     @admin.display(description=_("task"))
     def name(self, task: Any) -> str:
-        """Show the function's name, with the last characters of the id: the first ones are the time."""
-        return self._name(task, f"…{str(task.pk)[-SHORT_ID:]}")
+        """Show the function, its module, and the last characters of the id: the first ones are the time."""
+        module, _dot, function = task.task_name.rpartition(".")
+        return self._name(task, f"…{str(task.pk)[-SHORT_ID:]}", function, module)
 
     @admin.display(description=_("task"))
     def full_name(self, task: Any) -> str:
         """Show the function's name and the whole id."""
-        return self._name(task, str(task.pk))
+        return self._name(task, str(task.pk), task.task_name)
 
     @admin.display(description=_("arguments"))
     def call(self, task: Any) -> str:
         """Show the arguments in a short line."""
         return shown.listed_call(task.listed_args, task.listed_kwargs, task.task_name)
 
-    def _name(self, task: Any, shown_id: str) -> str:
+    def _name(self, task: Any, shown_id: str, function: str, module: str = "") -> str:
         note: Any = ""
         if getattr(task, "is_undeclared", False):
             note = _(
@@ -217,7 +218,10 @@ class TaskPages(SubjectsOnPage, OneTask, LivePage, ReadOnly):
             )
         elif task.task_name not in registry.names():
             note = _("no task with this name is declared in this code")
-        context = {"task": task, "note": note, "shown_id": shown_id}
+        context = {
+            "task": task, "note": note, "shown_id": shown_id, "function": function or task.task_name,
+            "module": module,
+        }  # fmt: skip
         return render_to_string("admin/txtasks/name.html", context)
 
     @admin.display(description=_("worker"))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from django.db import connections
 from django.db.models import TextField
 from django.db.models.functions import Cast
+from django.utils.translation import gettext as _
 
 from django_txtasks.core.ground.payload import clean_text
 from django_txtasks.core.rows.attempts import read_entries
@@ -58,6 +59,8 @@ class Cause:
         sample: id of the task that was due last.
         since: the release that was the newest when the last attempt of the task that was due ``first`` began;
             ``before``: the release before it. Empty = unknown.
+        oldest: id of the task that was due first; None = unknown.
+        differs: True = the newest error of that task has another last line.
     """
 
     fingerprint: int | None
@@ -74,13 +77,23 @@ class Cause:
     sample: uuid.UUID
     since: str = ""
     before: str = ""
+    oldest: uuid.UUID | None = None
+    differs: bool = False
 
     @property
     def error(self) -> str:
-        """The newest error with its message, such as ``KeyError: 'rye bread'``; empty = unknown."""
+        """The newest error with its message, such as ``KeyError: 'rye bread'``; empty = unknown.
+
+        If the tasks have different messages, ``KeyError (the newest: 'rye bread')``.
+        """
         name = self.exception.removeprefix("builtins.")
-        is_whole = self.last_line.startswith((name, name.rpartition(".")[2]))
-        return self.last_line if is_whole else ": ".join(filter(None, (name, self.last_line)))
+        names = (name, name.rpartition(".")[2])
+        label = next((one for one in names if self.last_line.startswith(one)), "")
+        if self.differs and name:
+            message = self.last_line.removeprefix(label).removeprefix(": ")
+            error = label or name
+            return _("%(error)s (the newest: %(message)s)") % {"error": error, "message": message}
+        return self.last_line if label else ": ".join(filter(None, (name, self.last_line)))
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as values that JSON has. JavaScript would round the fingerprint, so it is text."""
@@ -89,6 +102,7 @@ class Cause:
             "first": self.first and self.first.isoformat(),
             "last": self.last and self.last.isoformat(),
             "sample": str(self.sample),
+            "oldest": self.oldest and str(self.oldest),
         }
 
 
@@ -297,7 +311,7 @@ def _cause(found: Sequence[Size], outer: list[Any], releases: Sequence[Deploy]) 
     return Cause(
         place.cause, place.queue, newest.task_name, "", "", dead, retrying, held,
         any(size.is_capped for size in found), oldest.run_after, newest.run_after, newest.pk,
-        since=since, before=before,
+        since=since, before=before, oldest=oldest.pk,
     )  # fmt: skip
 
 
@@ -307,14 +321,23 @@ def _rank(one: Cause) -> tuple[Any, ...]:
 
 
 def _with_errors(alias: str, measured: Sequence[Cause]) -> tuple[Cause, ...]:
-    errors = _last_errors(alias, [one.sample for one in measured])
-    found = [(one, *errors.get(one.sample, ("", ""))) for one in measured]
+    unknown = ("", "")
+    errors = _last_errors(
+        alias, {row for one in measured for row in (one.sample, one.oldest) if row}
+    )
+    found = [
+        (one, *errors.get(one.sample, unknown), errors.get(one.oldest, unknown)[1])
+        for one in measured
+    ]
     return tuple(
-        dataclasses.replace(one, exception=name, last_line=line) for one, name, line in found
+        dataclasses.replace(one, exception=name, last_line=line, differs=line not in (oldest, ""))
+        for one, name, line, oldest in found
     )
 
 
-def _last_errors(alias: str, ids: list[uuid.UUID]) -> dict[uuid.UUID, tuple[str, str]]:
+def _last_errors(
+    alias: str, ids: Iterable[uuid.UUID | None]
+) -> dict[uuid.UUID | None, tuple[str, str]]:
     """Return the class path of the newest error of rows, and its last line, by id."""
     texts = (
         Task.objects.using(alias).filter(pk__in=ids).values_list("pk", Cast("errors", TextField()))

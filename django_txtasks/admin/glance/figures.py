@@ -126,7 +126,7 @@ def cause(one: Cause, now: datetime, links: Links) -> dict[str, Any]:
         "exception": one.exception.removeprefix("builtins.") or _("unknown error"),
         "task": one.task,
         "queue": one.queue,
-        "last_line": shown.line(one.last_line),
+        "last_line": shown.line(one.error if one.differs else one.last_line),
         "since": one.since,
         "url": links.tasks(**filters),
         "cells": [
