@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from django_txtasks.admin import shown
 from django_txtasks.admin.columns import parse
 from django_txtasks.admin.shown import MAX_ERRORS
-from django_txtasks.models import EndedWorker, Worker
 
 
 def timeline(task: Any, errors: str | None) -> str:
@@ -19,12 +17,15 @@ def timeline(task: Any, errors: str | None) -> str:
     Args:
         errors: the row's JSON, as text.
     """
+    from django_txtasks.insight.story import processes_of, worker_of  # imported by this page alone
+
     entries = [one for one in _entries(errors) if isinstance(one, dict)]
-    names = _names(task._state.db, {_id(one.get("worker")) for one in entries} | {task.worker})
+    known = processes_of(task._state.db, {*map(worker_of, entries), task.worker})
+    names = {worker: one.where for worker, one in known.items()}
     found = [
         (
             str(one.get("attempt", "")),
-            names.get(_id(one.get("worker")), str(one.get("worker") or "")),
+            names.get(worker_of(one), str(one.get("worker") or "")),
             str(one.get("at") or ""),
             str(one.get("type") or ""),
         )
@@ -48,22 +49,3 @@ def _entries(errors: str | None) -> list[Any]:
     except ValueError:
         return []
     return value if isinstance(value, list) else []
-
-
-def _names(alias: str, ids: set[uuid.UUID | None]) -> dict[uuid.UUID | None, str]:
-    """Return host and process of these workers, living or ended; workers without a row are left out."""
-    wanted = [one for one in ids if one is not None][: 2 * MAX_ERRORS]
-    names: dict[uuid.UUID | None, str] = {}
-    for model in (EndedWorker, Worker):
-        rows = model._default_manager.using(alias).filter(pk__in=wanted)
-        names |= {
-            pk: f"{host} pid {pid}" for pk, host, pid in rows.values_list("pk", "host", "pid")
-        }
-    return names
-
-
-def _id(value: Any) -> uuid.UUID | None:
-    try:
-        return uuid.UUID(str(value))
-    except ValueError:
-        return None

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from django_txtasks.admin.bounded import BY_KEY
 from django_txtasks.admin.numbers import RETRYING, by_queue, by_state, with_numbers
 from django_txtasks.conf import get_config
 from django_txtasks.core.declaring import registry
@@ -180,3 +181,17 @@ class DueFilter(ChoiceFilter):
         # The cleaner has sent hints in two passes without effect: the queue has no worker, or too few.
         patience = 2 * get_config().clean_interval
         return queryset.in_state(Status.PENDING).filter(run_after__lt=DatabaseNow() - patience)
+
+
+class TwiceFilter(ChoiceFilter):
+    """Tasks of which an attempt finished although its worker had been declared lost."""
+
+    title, parameter_name = _("late finishes"), BY_KEY
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
+        return [("yes", _("may have run twice"))]
+
+    def narrow(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
+        from django_txtasks.insight.twice import ids_of  # imported by this filter alone
+
+        return queryset.filter(pk__in=ids_of(queryset.db, queryset.model))

@@ -37,7 +37,7 @@ class TaskAdmin(TaskActions, StopOnPage, StackOnPage, EnqueueAgain, TaskPages):
     json_columns = (*TaskPages.json_columns, "hooks")
     list_filter = (
         filters.StateFilter, filters.RunningFilter, filters.DueFilter, filters.QueueFilter, filters.LaneFilter,
-        filters.TaskFilter, causes.CauseFilter, causes.ExceptionFilter,
+        filters.TaskFilter, causes.CauseFilter, causes.ExceptionFilter, filters.TwiceFilter,
     )  # fmt: skip
     fieldsets = (
         (None, {"fields": (
@@ -192,7 +192,12 @@ class FinishedTaskAdmin(EnqueueAgain, TaskPages):
         "finished",
         "took",
     )
-    list_filter = (filters.OutcomeFilter, filters.QueueFilter, filters.TaskFilter)
+    list_filter = (
+        filters.OutcomeFilter,
+        filters.QueueFilter,
+        filters.TaskFilter,
+        filters.TwiceFilter,
+    )
     fieldsets = (
         (None, {"fields": ("full_name", "subjects", "ending", "took", "merged_into_link", "worker_link")}),
         (_("Arguments"), {"fields": ("arguments", "keywords", "result_value")}),

@@ -9,9 +9,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import flatten_fieldsets
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import BadRequest, ValidationError
 from django.db.models import Model, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
@@ -285,11 +283,11 @@ class TaskPages(SubjectsOnPage, OneTask, ReadOnly):
     @admin.display(description=_("admin actions"))
     def history(self, task: Any) -> str:
         """Show which users changed the task, while it was live and after it finished."""
-        kinds = ContentType.objects.get_for_models(Task, FinishedTask).values()
-        entries = LogEntry.objects.filter(content_type__in=kinds, object_id=str(task.pk))
+        from django_txtasks.insight.story import acts_on  # imported by this page alone
+
         lines = (
             (shown.moment(entry.action_time, task.now), entry.user, entry.get_change_message())
-            for entry in entries.select_related("user").order_by("-pk")[:20]
+            for entry in acts_on(task.pk)
         )
         return format_html_join("", "<div>{} <strong>{}</strong>: {}</div>", lines) or shown.EMPTY
 

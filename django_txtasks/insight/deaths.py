@@ -91,7 +91,7 @@ class Deaths:
     @property
     def fact(self) -> str:
         """The number of deaths and their kinds, in the language of the reader."""
-        kinds = ", ".join(f"{_in_words(how)}: {number}" for how, number in self.hows.items())
+        kinds = ", ".join(f"{in_words(how)}: {number}" for how, number in self.hows.items())
         text = _("%(count)s worker processes died or were replaced within %(span)s (%(kinds)s).")
         return text % {"count": self.number, "span": span(WITHIN), "kinds": kinds}
 
@@ -221,7 +221,7 @@ def _succeeded(alias: str) -> set[str]:
     return {name for name, outcome in ends if outcome == Outcome.SUCCEEDED}
 
 
-def _in_words(how: str) -> str:
+def in_words(how: str) -> str:
     """Return the end of a process for people."""
     if how == UNKNOWN:
         return _("nobody saw how")

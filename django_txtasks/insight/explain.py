@@ -121,12 +121,17 @@ def _without_row(alias: str, task_id: uuid.UUID) -> Reason:
         command = manage(f"txtasks_explain {task_id}", elsewhere[0])
         text = _("It is in database %(name)s.") % {"name": repr(elsewhere[0])}
         return Reason("elsewhere", text, command)
+    command = manage("txtasks_explain --of shop.order 31", alias)
     return Reason(
         "absent",
         _(
             "There is no such row in any database that could be asked: its transaction was rolled back or has not "
-            "committed, or it has finished and was pruned (TXTASKS['keep_finished'])."
+            "committed, or it has finished and is not kept (TXTASKS['keep_finished']). What is not kept is in "
+            "no row: "
+            "neither its attempts nor whether one of them ran twice. The log of the workers may have it."
         ),
+        _("To find tasks by a business object instead of an id: %(command)s")
+        % {"command": command},
     )
 
 
@@ -547,7 +552,7 @@ def _last_error(alias: str, task: Any) -> tuple[str, str]:
     """Return the class name of the last error, and its text for people."""
     *_earlier, last = read_entries(_errors_text(alias, task)) or [{}]
     name, message = str(last.get("type") or ""), str(last.get("message") or "")
-    text = ": ".join(_shortened(one).rstrip(".") for one in (name, message) if one)
+    text = ": ".join(shortened(one).rstrip(".") for one in (name, message) if one)
     return name, text or _("no reason was recorded")
 
 
@@ -556,7 +561,7 @@ def _errors_text(alias: str, task: Any) -> str:
     return str(texts[0])
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
     """Return the beginning of a long text, cut between words."""
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT].rsplit(' ', 1)[0]} (…)"
 

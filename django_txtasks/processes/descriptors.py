@@ -27,7 +27,7 @@ def open_closed_ones() -> None:
 
 
 def silence_broken_ones(*, was_refused: bool = False) -> bool:
-    """Write what is left of standard output and error, and drop it if their reader has gone.
+    """Write the rest of standard output and error, and drop it if their reader has gone.
 
     Python would otherwise write it once more at its end, and print an error.
 

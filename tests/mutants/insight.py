@@ -3,6 +3,14 @@
 from mutants import Mutant
 
 MUTANTS = [
+    Mutant("story: a late finish before another attempt may have happened twice", "insight/story.py",
+           {"row.attempt > number:": "False:"}, "test_story.py::test_what_ran_twice_is_said_and_listed"),
+    Mutant("story: a hook is known by the task in its data", "insight/story.py",
+           {"== [(event, str(row.pk))]": "!= []"},
+           "test_story.py::test_the_attempts_of_a_task_that_has_succeeded"),
+    Mutant("twice: what was not read is said", "insight/twice.py",
+           {"newest if since is None else newest.filter(finished_at__gt=since)": "newest"},
+           "test_story.py::test_only_the_last_to_finish_are_read_and_it_says_so"),
     Mutant("no writes: a replica with living processes is no problem", "insight/no_writes.py",
            {"    if is_anyone_alive() and not (found.is_everywhere and is_primary):": "    if False:"},
            "test_no_writes.py::test_a_replica_with_living_processes_is_no_problem"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
+from django.core.exceptions import ValidationError
+from django.db import connections
 from django.db.models import Model, OuterRef, QuerySet, Subquery, TextField, Value
 from django.db.models.functions import Cast, Coalesce
 
 from django_txtasks.exceptions import InvalidOption
-from django_txtasks.features.links.subjects import database_of, subject_of, type_of
+from django_txtasks.features.links.subjects import database_of, model_named, subject_of, type_of
 from django_txtasks.models import GONE, ExactText, FinishedTask, Link, Outcome, Status, Task
 
 _WITH_ROW = [*Status.values, *Outcome.values]
@@ -49,6 +52,23 @@ def links_of(subject: Model | QuerySet[Any] | type[Model]) -> QuerySet[Link]:
     raise InvalidOption(
         f"{where} with {type(subject).__name__}; use an object, a queryset, or a model."
     )
+
+
+def links_named(alias: str, subject_type: str, subject_id: str) -> QuerySet[Link]:
+    """Return the links of the tasks about one object, the newest first; the object may have been deleted.
+
+    Args:
+        subject_type: label of the model, in any case of letters. A proxy has the links of its concrete model.
+        subject_id: the primary key as text, in any form that the model's field takes.
+    """
+    label, key, model = subject_type.lower(), subject_id, model_named(subject_type)
+    if model is not None:
+        label = type_of(model, "A task is linked")
+        field = model._meta.pk
+        with suppress(ValidationError, ValueError, TypeError):
+            key = str(field.get_db_prep_value(field.to_python(subject_id), connections[alias]))
+    links = Link._default_manager.using(alias).order_by("-task_id")
+    return links.filter(subject_type=label, subject_id=key)
 
 
 def state() -> Coalesce:

@@ -12,24 +12,34 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from django_txtasks.core.ground.wording import time_text
 from django_txtasks.exceptions import NotRunning
 from django_txtasks.features.lanes.buckets import LaneBucket
 from django_txtasks.features.stacks.requests import request_stack, stack_of
 from django_txtasks.insight.explain import Reason, explain
 from django_txtasks.insight.last_log import log_of_last_failure
 from django_txtasks.insight.late import all_buckets, late
+from django_txtasks.insight.story import story
+from django_txtasks.insight.twice import ran_twice
 from django_txtasks.management.console import DatabaseCommand, switch
+from django_txtasks.management.finding_tasks import id_of, tasks_of_object
 from django_txtasks.management.nothing_due import nothing_due
+from django_txtasks.models import label_of
 from django_txtasks.operations.record import user_of_process
 
 POLL_SECONDS = 0.2
 """Seconds between two looks for the answer of a worker."""
+MOST_TASKS = 10
+"""Number of tasks of a business object that are explained."""
 
 
 class Command(DatabaseCommand):
     """Exit codes: 0 the reasons were printed; 1 wrong options; 2 the database cannot be queried."""
 
-    help = "Explains why a task is not running, and how to let it run. It changes no task."
+    help = (
+        "Explains why a task is not running, and how to let it run; of an ended task, what has happened to it. It "
+        "changes no task."
+    )
     of_database = "Database of the task"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -43,22 +53,35 @@ class Command(DatabaseCommand):
             "--stack",
             "Ask the worker of a running task where the task is now, and wait up to 5 s for the answer.",
         )
+        parser.add_argument(
+            "--of", nargs=2, metavar=("MODEL", "KEY"),
+            help="The newest tasks that are linked to a business object, such as --of shop.order 31.",
+        )  # fmt: skip
+        switch(
+            parser,
+            "--ran-twice",
+            "List the tasks of which an attempt finished although another one was to replace it.",
+        )
         switch(parser, "--json", "Print one JSON object per line.")
 
     def run(self, alias: str, options: dict[str, Any]) -> None:
         """Print each reason."""
-        if options["id"] is None and options["stack"]:
+        given = [name for name in ("id", "of", "ran_twice") if options[name]]
+        if len(given) > 1:
+            raise CommandError("Give one of: an id, --of, --ran-twice.")
+        if options["stack"] and options["id"] is None:
             raise CommandError("--stack needs the id of a running task, and nothing was asked.")
-        if options["id"] is None:
+        if options["of"] is not None:
+            self._explain_of(alias, *options["of"], as_json=options["json"])
+        elif options["ran_twice"]:
+            self._list_twice(alias, as_json=options["json"])
+        elif options["id"] is not None:
+            self._explain_one(alias, id_of(options["id"], alias), options)
+        else:
             self._explain_oldest(alias, as_json=options["json"])
-            return
-        try:
-            task_id = uuid.UUID(options["id"])
-        except ValueError:
-            raise CommandError(
-                f"{options['id']!r} is not the id of a task, which is a UUID."
-            ) from None
-        for reason in explain(alias, task_id):
+
+    def _explain_one(self, alias: str, task_id: uuid.UUID, options: dict[str, Any]) -> None:
+        for reason in [*explain(alias, task_id), *story(alias, task_id)]:
             self._print(reason, {} if options["json"] else None)
         if lines := log_of_last_failure(alias, task_id):
             self._show_text(
@@ -66,6 +89,40 @@ class Command(DatabaseCommand):
             )
         if options["stack"]:
             self._show_stack(alias, task_id, options)
+
+    def _explain_of(self, alias: str, model: str, key: str, *, as_json: bool) -> None:
+        """Print the newest tasks of a business object, each with the reasons why it does not run, or its end."""
+        found = tasks_of_object(alias, model, key, MOST_TASKS + 1)
+        for task_id, name in found[:MOST_TASKS]:
+            place = {"id": str(task_id), "task": name}
+            if not as_json:
+                self.show(f"{task_id} ({name or 'its row is gone'})")
+            for reason in explain(alias, task_id):
+                self._print(reason, place if as_json else None)
+        if len(found) > MOST_TASKS and not as_json:
+            self.show(
+                f"These are the newest {MOST_TASKS}. The object's page in the admin may show more."
+            )
+
+    def _list_twice(self, alias: str, *, as_json: bool) -> None:
+        found = ran_twice(alias)
+        for row, reason in found.reasons():
+            state = getattr(row, "status", None) or row.outcome
+            place = {"id": str(row.pk), "task": row.task_name, "state": state}
+            if not as_json:
+                self.show(f"{row.pk} ({row.task_name}), {label_of(state)}")
+            self._print(reason, place if as_json else None)
+        if as_json:
+            return
+        before = (
+            "."
+            if found.since is None
+            else f"; those that finished before {time_text(found.since)} were not read."
+        )
+        self.show(
+            f"Tasks with a late finish: {len(found.rows)}{before} A task that has finished and is not kept "
+            "(TXTASKS['keep_finished']) has no row; then only the log of its worker tells it."
+        )
 
     def _explain_oldest(self, alias: str, *, as_json: bool) -> None:
         buckets = all_buckets(alias)
