@@ -227,6 +227,12 @@ def schedules():
     Schedule(name="s", task_name="probe.tasks.note", every=60.0, error="bad").save()
 
 
+def schedules_off():
+    long_ago = timezone.now() - LONG - timedelta(days=1)
+    off = {"enabled": False, "from_code": True, "watched_from": long_ago}
+    Schedule(name="s", task_name="probe.tasks.note", every=60.0, **off).save()
+
+
 def live_and_finished():
     worker()
     twice = row()
@@ -258,7 +264,8 @@ def misfits():
 
 MAKERS = (no_cleaner, silent_workers, held_threads, not_recovered, overdue_unserved, overdue,
           overdue_foreign, not_cancelled, overdue_paused,
-          undeclared, misfits, held_long, full_lanes, unended_batches, unwoken_tasks, schedules, live_and_finished,
+          undeclared, misfits, held_long, full_lanes, unended_batches, unwoken_tasks, schedules, schedules_off,
+          live_and_finished,
           impossible_counts, unreadable, dead)  # fmt: skip
 
 

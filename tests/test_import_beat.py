@@ -108,6 +108,19 @@ def test_a_second_import_changes_nothing(beat):
     assert Task.objects.count() == 1
 
 
+def test_a_name_that_no_code_has_may_be_misspelt(beat):
+    each = {"schedule": {"every": 10, "period": "minutes"}}
+    beat("ours", "interval", "probe.tasks.note", **each)
+    beat("elsewhere", "interval", "other.site.clean", **each)
+    assert importing()[1] == ""
+    beat("wrong", "interval", "probe.tasks.notee", **each)
+    shown, doubt = importing("--write")
+    assert "wrong: every 600 s, probe.tasks.notee in the queue celery: written, off" in shown
+    assert doubt.startswith(
+        "wrong: no code here has the task 'probe.tasks.notee'; did you mean 'probe.tasks.note'?"
+    )
+
+
 def test_a_cleaner_ticks_for_a_task_of_celery(beat):
     beat("each", "interval", schedule={"every": 365, "period": "days"}, args='["x"]')
     importing("--write")

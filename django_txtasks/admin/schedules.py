@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ActionForm
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, router
 from django.db.models import QuerySet
@@ -31,6 +33,8 @@ from django_txtasks.models import FinishedTask, Schedule, Status, Task
 if TYPE_CHECKING:
     from django_txtasks.features.schedules.status import ScheduleStatus
 
+LONGEST_REASON = 200
+"""Characters of a reason for turning a schedule off."""
 READ_ONLY = ("state", "next_times", "last", "origin")
 
 
@@ -99,8 +103,18 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         return cleaned
 
 
+class ActionWithReason(ActionForm):
+    """The menu of actions, with a reason for turning schedules off."""
+
+    reason = forms.CharField(
+        required=False, max_length=LONGEST_REASON, label=_("Reason for turning off")
+    )
+
+
 class ScheduleActions(Pages):
     """The actions of the list of schedules."""
+
+    action_form = ActionWithReason
 
     @admin.action(description=_("Turn on"), permissions=["change"])
     def turn_on(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
@@ -110,9 +124,12 @@ class ScheduleActions(Pages):
 
     @admin.action(description=_("Turn off"), permissions=["change"])
     def turn_off(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
+        """Turn the schedules off; the admin's log keeps the reason, which others see with the schedule."""
         from django_txtasks.features.schedules.changes import disable
+        from django_txtasks.features.schedules.off import said_when_off
 
-        self._do(request, chosen, disable, _now("turned off"))
+        reason = request.POST.get("reason", "").strip()[:LONGEST_REASON]
+        self._do(request, chosen, partial(disable, reason=reason), said_when_off(reason))
 
     @admin.action(description=_("Run now"), permissions=["change"])
     def run_now(self, request: HttpRequest, chosen: QuerySet[Any]) -> None:
@@ -158,7 +175,7 @@ class ScheduleActions(Pages):
                 continue
             if is_done:
                 self.log_change(request, row, what)
-                self.message_user(request, f"{shown.line(row.pk)}: {what}")
+                self.message_user(request, f"{shown.line(row.pk)}: {shown.line(what)}")
 
 
 class ScheduleColumns(PagesWithStatus):
@@ -169,9 +186,9 @@ class ScheduleColumns(PagesWithStatus):
 
     def read_status(self, alias: str, rows: Sequence[Any]) -> list[ScheduleStatus]:
         """Return the status of schedules. Only requests import the code of schedules, not each process's start."""
-        from django_txtasks.features.schedules.status import status_of_rows
+        from django_txtasks.features.schedules.status import status_of_rows, with_authors
 
-        return status_of_rows(alias, rows)
+        return with_authors(status_of_rows(alias, rows))
 
     @admin.display(description=_("ticks"))
     def ticks(self, row: Any) -> str:
@@ -189,6 +206,9 @@ class ScheduleColumns(PagesWithStatus):
         status = self.status_of(row)
         badge = shown.badge("claimed", _("on")) if row.enabled else shown.badge("held", _("off"))
         troubles = [shown.line(status.problem)] if status.problem else []
+        if status.off is not None:
+            text = _now("for %(span)s") % {"span": span(status.off)}
+            troubles.append(shown.line(f"{text}: {status.author}" if status.author else text))
         if status.late:
             troubles.append(
                 _now("late by %(span)s: is a cleaner of this code running?")
@@ -232,7 +252,7 @@ class ScheduleColumns(PagesWithStatus):
     @admin.display(description=_("declared"))
     def origin(self, row: Any) -> str:
         if not row.from_code:
-            return _now("by people")
+            return _now("not in the code")
         return _now("in the code, changed by people") if row.edited else _now("in the code")
 
     @admin.display(description=_("arguments"))
@@ -281,7 +301,7 @@ class ScheduleAdmin(ScheduleColumns, ScheduleActions):
         row = context["original"]
         if row is not None and self.has_change_permission(request, row):
             act = ("turn_off", _("Turn off")) if row.enabled else ("turn_on", _("Turn on"))
-            context = {**context, "acts": [act]}
+            context = {**context, "acts": [act], "with_reason": ["turn_off"]}
         return super().render_change_form(request, context, *args, **kwargs)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

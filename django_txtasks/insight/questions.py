@@ -434,6 +434,16 @@ QUESTIONS = (
         follows=True,
     ),
     Question(
+        "schedules_off",
+        "schedules that a person has turned off more than a day ago",
+        "No task of them is enqueued.",
+        "manage.py txtasks_schedules check says who has turned them off, and why. If nobody needs one, take it "
+        "out of "
+        "the code or delete it; else txtasks_schedules on NAME.",
+        lambda view: [one.row.pk for one in status_of_schedules(view.alias) if one.is_off_for_long],
+        is_problem=False,
+    ),
+    Question(
         "live_and_finished",
         "ids that are both live and finished",
         "A task has finished, and has a live row again. It does not run: a worker that claims it leaves it dead.",

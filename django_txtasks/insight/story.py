@@ -294,7 +294,8 @@ def _hooks_of_end(row: Any, texts: Texts) -> tuple[dict[str, dict[str, Any]], da
     A finished row does not keep its hooks, so the hooks of a finished task are the ones in this code.
     """
     if isinstance(row, Task):
-        (text, *_) = [*_columns(str(row._state.db), Task, row.pk, "hooks"), ("{}",)]
+        alias = str(row._state.db)
+        (text, *_) = [*_columns(alias, Task, row.pk, "hooks"), ("{}",)]
         hooks, moment = read_hooks(str(text[0])), _time_in(texts.errors)
         names = ["on_failure", *(["compensate"] if row.is_compensated else [])]
     else:

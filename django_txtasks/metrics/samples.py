@@ -114,6 +114,8 @@ def _of_schedule(schedule: LateSchedule) -> Sample:
     reason = "not_ready" if schedule.unready is not None else "late"
     if schedule.problem:
         reason = "broken"
+    elif schedule.off:
+        reason = "off"
     labels = {"schedule": schedule.name, "reason": reason}
     return Sample("txtasks_schedule_late", 1, labels)
 

@@ -9,6 +9,8 @@ from uuid import UUID
 from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.core.exceptions import FieldError
+from django.db import DatabaseError, InterfaceError, router, transaction
+from django.db.models import Model
 from django.utils.translation import gettext as _
 
 from django_txtasks import signals
@@ -50,7 +52,7 @@ class Record:
         has_log = apps.is_installed("django.contrib.admin")
         if has_log and task is not None:
             self._entry = _first_entry_of(task)
-        self._user_id: Any = self._user_of(by) if has_log and task is None else None
+        self._user_id: Any = _user_of(by, self._by) if has_log and task is None else None
 
     def note(self, moved: Moved) -> None:
         """Write the counts so far into the entry, in the transaction of the slice."""
@@ -87,18 +89,54 @@ class Record:
             action_flag=CHANGE,
         )
 
-    def _user_of(self, by: Any) -> Any:
-        if getattr(by, "pk", None) is not None:
-            return by.pk
-        users: Any = get_user_model()._default_manager.order_by("pk")
-        namesake = users.filter(**{get_user_model().USERNAME_FIELD: self._by}).first()
-        if namesake is not None:
-            return namesake.pk
-        try:
-            superuser = users.filter(is_superuser=True, is_active=True).first()
-        except FieldError:  # the project's users have no such fields
-            return None
-        return None if superuser is None else superuser.pk
+
+def note_act(row: Model, text: str, by: str) -> bool:
+    """Write into the admin's log that a command has changed a row, for the user whom ``Record`` names.
+
+    Returns:
+        False: it was not written. The admin is not installed, there is no user, or this process may not write it.
+    """
+    if not apps.is_installed("django.contrib.admin"):
+        return False
+    from django.contrib.admin.models import CHANGE, LogEntry
+    from django.contrib.contenttypes.models import ContentType
+
+    try:
+        with transaction.atomic(using=router.db_for_write(LogEntry)):
+            user = _user_of(by, by)
+            if user is None:
+                return False
+            LogEntry.objects.create(
+                user_id=user,
+                content_type_id=ContentType.objects.get_for_model(type(row)).pk,
+                object_id=str(row.pk),
+                object_repr=payload.storable(str(row))[:MAX_CHARACTERS],
+                action_flag=CHANGE,
+                change_message=payload.storable(f"{text} ({by})" if by else text),
+            )
+    except (DatabaseError, InterfaceError):
+        return False
+    return True
+
+
+def _user_of(by: Any, name: str) -> Any:
+    """Return the key of the user that an entry gets; None = there is no such user.
+
+    Args:
+        by: a user of the site, or a name.
+        name: the name of the system's user.
+    """
+    if getattr(by, "pk", None) is not None:
+        return by.pk
+    users: Any = get_user_model()._default_manager.order_by("pk")
+    namesake = users.filter(**{get_user_model().USERNAME_FIELD: name}).first()
+    if namesake is not None:
+        return namesake.pk
+    try:
+        superuser = users.filter(is_superuser=True, is_active=True).first()
+    except FieldError:  # the project's users have no such fields
+        return None
+    return None if superuser is None else superuser.pk
 
 
 def _first_entry_of(task: UUID) -> Any:

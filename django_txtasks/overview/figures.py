@@ -113,6 +113,9 @@ class LateSchedule:
     Attributes:
         problem: a sentence; empty = it is late, or not done by its hour.
         function: the task function that this code does not have; empty = the code has it.
+        off: seconds for which a person has had it off; 0 = it is on.
+        author: who has turned it off, and why; empty = not known.
+        last_at: its last tick with a task; None = it has had none.
     """
 
     name: str
@@ -121,6 +124,9 @@ class LateSchedule:
     state: str
     unready: datetime | None
     function: str = ""
+    off: float = 0.0
+    author: str = ""
+    last_at: datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,11 @@ from django_txtasks.features.lanes.buckets import BUCKETS_OF_LANE, LaneBucket, b
 from django_txtasks.features.lanes.status import status_of_lanes
 from django_txtasks.features.reports import names
 from django_txtasks.features.schedules.statements import NOW_IN_UTC
-from django_txtasks.features.schedules.status import status_of_rows
+from django_txtasks.features.schedules.status import (
+    ScheduleStatus,
+    status_of_rows,
+    with_authors,
+)
 from django_txtasks.features.schedules.ticks import moment_of
 from django_txtasks.insight.cost import database_cost
 from django_txtasks.insight.deaths import deaths
@@ -92,6 +96,7 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
             .annotate(now=DatabaseNow())
             .order_by("pk")[: MOST_SCHEDULES + 1]
         )
+        statuses = status_of_rows(alias, rows[:MOST_SCHEDULES])
         cleaners = cleaners_of(alias)
         is_alive = cleaners.at_work > 0 or any(one.is_alive for one in processes)
         refusal = no_writes(alias, is_anyone_alive=lambda: is_alive)
@@ -108,7 +113,7 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
             has_more_workers=len(found_workers) > MOST_WORKERS,
             cleaners=cleaners,
             lanes=_full_lanes(alias, claimed),
-            schedules=_late(alias, rows[:MOST_SCHEDULES]),
+            schedules=(),
             schedules_total=len(rows),
             causes=causes.causes,
             has_more_causes=causes.is_cut,
@@ -119,6 +124,7 @@ def gather(alias: str, before: Counts, *, with_figures: bool = True) -> tuple[Ov
             ),
             cost=cost,
         )
+    found = replace(found, schedules=_in_need(statuses))
     return replace(found, problems=problems_of(found, refusal)), counts
 
 
@@ -221,7 +227,9 @@ def _full_lanes(alias: str, claimed: Running) -> tuple[FullLane, ...]:
     )  # fmt: skip
 
 
-def _late(alias: str, rows: list[Any]) -> tuple[LateSchedule, ...]:
+def _in_need(statuses: list[ScheduleStatus]) -> tuple[LateSchedule, ...]:
+    """Return the schedules that need attention. It reads the admin's log, which may be in another database."""
+    found = [one for one in statuses if not one.is_well or one.is_off_for_long]
     return tuple(
         LateSchedule(
             one.row.pk,
@@ -230,7 +238,9 @@ def _late(alias: str, rows: list[Any]) -> tuple[LateSchedule, ...]:
             one.state,
             one.unready,
             function=one.row.task_name if one.lacks_function else "",
+            off=one.off.total_seconds() if one.off is not None and one.is_well else 0.0,
+            author=one.author,
+            last_at=one.row.last_at,
         )
-        for one in status_of_rows(alias, rows)
-        if not one.is_well
+        for one in with_authors(found)
     )

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.utils.functional import lazy
+from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
@@ -20,12 +22,13 @@ from django_txtasks.insight.cost import over_budget
 from django_txtasks.insight.deaths import NAME as DYING
 from django_txtasks.insight.finding import manage
 from django_txtasks.insight.held_threads import NAME as HELD
+from django_txtasks.models import label_of
 from django_txtasks.overview.counting import Count
 from django_txtasks.stats.by_cause import MOST
 
 if TYPE_CHECKING:
     from django_txtasks.insight.no_writes import NoWrites
-    from django_txtasks.overview.figures import Overview, QueueFigures
+    from django_txtasks.overview.figures import LateSchedule, Overview, QueueFigures
     from django_txtasks.overview.running import RunningTask, WorkerFigures
 
 MANY_DEAD = 20
@@ -230,6 +233,14 @@ _HELD = ngettext_lazy(
     "let %(function)s end iterators, transactions and changes of the session before it waits, or give runworkers "
     "more --threads.",
     "number",
+)
+_OFF = _("Schedule %(name)s has been off for %(off)s, so none of its tasks is enqueued.")
+_OFF_BY = _("The admin's log has: %(author)s.")
+_OFF_BY_ANYONE = _("Nothing tells by whom.")
+_OFF_LAST = _("Its last task was due %(ago)s ago: %(state)s.")
+_OFF_NEVER = _("It has had no task yet.")
+_OFF_HELP = _(
+    "Turn it on on its page, or by %(on)s. If nobody needs it, take it out of the code or delete it."
 )
 _RELEASES = _("Workers of several releases run side by side: %(names)s.")
 _OVERTIME = ngettext_lazy(
@@ -471,6 +482,9 @@ def _of_lanes(found: Overview) -> Iterator[Problem]:
 
 def _of_schedules(found: Overview) -> Iterator[Problem]:
     for one in found.schedules:
+        if one.off:
+            yield _off(one, found)
+            continue
         values = {
             "name": one.name,
             "problem": one.problem.rstrip("."),
@@ -491,6 +505,21 @@ def _of_schedules(found: Overview) -> Iterator[Problem]:
         elif one.unready is not None:
             template = _("Schedule %(name)s is not done by its hour.")
         yield Problem("schedule", template, values, one.name, is_warning=True)
+
+
+def _off(one: LateSchedule, found: Overview) -> Problem:
+    """Return the warning about a schedule that a person has turned off, and may have forgotten."""
+    values = {
+        "name": one.name,
+        "off": timedelta(seconds=one.off),
+        "author": one.author.rstrip("."),
+        "ago": max(timedelta(0), found.at - (one.last_at or found.at)),
+        "state": lazy(label_of, str)(one.state),
+        "on": manage(f"txtasks_schedules on {shlex.quote(one.name)}", found.database),
+    }
+    by, last = _OFF_BY if one.author else _OFF_BY_ANYONE, _OFF_LAST if one.last_at else _OFF_NEVER
+    template = format_lazy("{} {} {} {}", _OFF, by, last, _OFF_HELP)
+    return Problem("schedule_off", template, values, one.name, is_warning=True)
 
 
 def _of_running(found: Overview) -> Iterator[Problem]:

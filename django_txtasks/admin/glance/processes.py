@@ -103,7 +103,8 @@ def lane(one: FullLane, links: Links) -> ShownRow:
 
 def schedule(one: LateSchedule, links: Links) -> ShownRow:
     late = _("late by %(span)s") % {"span": rough(one.late)} if one.late else ""
-    note = one.problem or late or _("not done by its hour")
+    off = _("off for %(span)s") % {"span": rough(one.off)} if one.off else ""
+    note = one.problem or late or off or _("not done by its hour")
     return ShownRow(
         one.name, links.page("schedule_change", one.name), (shown.state(one.state),), note
     )

@@ -78,7 +78,7 @@ def problem(one: Problem, user: Any, links: Links) -> ShownProblem:
         link = _("Look at this cause")
     elif one.task:
         url, link = links.page("task_change", one.task), _("Look at this task")
-    elif one.name == "schedule":
+    elif one.name in ("schedule", "schedule_off"):
         url = links.page("schedule_change", one.subject)
         link = _("Look at the schedule")
     elif one.name in _OF_WORKERS:

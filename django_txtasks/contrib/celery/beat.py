@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -28,6 +29,8 @@ MODEL = "django_celery_beat.PeriodicTask"
 SECONDS = {"microseconds": 1e-6, "seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
 OF_ROUTING = ("queue", "exchange", "routing_key", "priority")
 NO_HEADERS = (None, "", "{}")
+SIMILAR = 0.9
+"""Least similarity of a name to one in the code, by ``difflib``, so that it may be misspelt."""
 MOMENTS = uuid.UUID("6ecba4e9-b3b0-5c07-a5ff-57df2d9d1c9b")
 """Namespace of the ids of tasks for one moment, so that a second import finds them."""
 
@@ -42,6 +45,8 @@ class Found:
         moment: the time of a task for one moment.
         is_over: beat has sent the task for one moment, so nothing is left to write.
         why_not: the reason why it is refused; empty: it is not.
+        meant: a name in the code that is similar to the task's, which no code here has; empty: the code has the
+            task, or nothing similar.
     """
 
     name: str
@@ -54,6 +59,7 @@ class Found:
     moment: datetime | None = None
     is_over: bool = False
     why_not: str = ""
+    meant: str = ""
 
 
 def periodic_tasks(alias: str) -> Iterator[Found]:
@@ -68,11 +74,11 @@ def periodic_tasks(alias: str) -> Iterator[Found]:
         raise LibraryMissing(
             "django_celery_beat is not in INSTALLED_APPS, so there are no periodic tasks to import."
         ) from None
-    queue = _queue_of_celery()
+    queue, known = _queue_of_celery(), _names()
     rows = model._default_manager.select_related("interval", "crontab", "solar", "clocked")
     for row in rows.order_by("name"):
         try:
-            yield _read(alias, row, queue)
+            yield replace(_read(alias, row, queue), meant=_similar(row.task, known))
         except TxTasksError as error:
             yield Found(row.name, row.enabled, row.task, why_not=str(error).rstrip("."))
 
@@ -106,7 +112,8 @@ def save(alias: str, found: Found, *, by: str) -> str:
     if found.schedule is not None:
         if Schedule.objects.using(alias).filter(pk=found.name).exists():
             return "is there already"
-        changes.add(alias, found.name, {**found.schedule.configuration, "enabled": False}, by=by)
+        columns = {**found.schedule.configuration, "enabled": False}
+        changes.add(alias, found.name, columns, by=by, is_import=True)
         return "written, off"
     task_id = uuid.uuid5(MOMENTS, f"{found.name} {found.moment}")
     if any(
@@ -198,7 +205,24 @@ def _json(text: str, kind: type[Any]) -> Any:
 
 def _queue_of_celery() -> str:
     """Return the first queue that is handed over to a Celery app; empty: no queue is."""
-    entries = get_config().hand_over.items()
-    return next(
-        (queue for queue, one in entries if isinstance(target_of(one.to), celery.Celery)), ""
-    )
+    return next(iter(_apps()), "")
+
+
+def _apps() -> dict[str, Any]:
+    """Return the Celery apps to which queues are handed over, by queue."""
+    targets = {queue: target_of(one.to) for queue, one in get_config().hand_over.items()}
+    return {queue: app for queue, app in targets.items() if isinstance(app, celery.Celery)}
+
+
+def _names() -> set[str]:
+    """Return the tasks that this code and these apps declare. The code of other tasks may be elsewhere."""
+    known = set(registry.names())
+    for app in _apps().values():
+        app.loader.import_default_modules()
+        known |= set(app.tasks)
+    return known
+
+
+def _similar(name: str, known: set[str]) -> str:
+    found = [] if name in known else difflib.get_close_matches(name, known, n=1, cutoff=SIMILAR)
+    return found[0] if found else ""

@@ -43,11 +43,14 @@ def _check(app: Celery, config: Config) -> Iterator[CheckMessage]:
 
     queues, name = queues_of(app, config), _name(app)
     if len(queues) != 1:
-        found = f"the queues {', '.join(map(repr, queues))} are" if queues else "no queue is"
+        found = f"The queues {', '.join(map(repr, queues))} are" if queues else "No queue is"
         yield Error(
-            f"{found.capitalize()} handed over to the Celery app {name!r}, whose tasks go to one queue.",
-            hint=f"Name the app by its path in one entry, such as {setting_for(app)}. A path that cannot be "
-            "imported here is ignored.",
+            f"{found} handed over to the Celery app {name!r}, whose tasks go to one queue.",
+            hint="Leave the app in one of these entries of TXTASKS['hand_over']."
+            if queues
+            else f"Name the app by its path in one entry, such as {setting_for(app)}. A path that cannot be "
+            "imported "
+            "here is ignored.",
             id="txtasks.E040",
         )
     kept: dict[str, object] = {

@@ -191,10 +191,21 @@ def _forget_code(alias: str, row: Schedule, keep: bool) -> None:
     _rows(alias).filter(pk=row.pk).update(**changes)
 
 
-def add(alias: str, name: str, configuration: Mapping[str, Any], *, by: str = "") -> None:
-    """Write a schedule that no code declares."""
+def add(
+    alias: str,
+    name: str,
+    configuration: Mapping[str, Any],
+    *,
+    by: str = "",
+    is_import: bool = False,
+) -> None:
+    """Write a schedule that no code declares.
+
+    Args:
+        is_import: it comes from another system, so ``sync`` may replace it by a declaration of the code.
+    """
     next_at = _next_at(alias, configuration)
-    row = Schedule(pk=name, **configuration, edited=True, next_at=next_at)
+    row = Schedule(pk=name, **configuration, edited=not is_import, next_at=next_at)
     row.save(using=alias, force_insert=True)
     signals.schedule_changed.emit(database=alias, schedule=name, by=by or "?", what="added")
 
@@ -228,11 +239,14 @@ def _said(change: tuple[str, Any]) -> str:
 
 
 def follow_code(alias: str, name: str, one: Declared, *, keep: bool, by: str = "") -> None:
-    """Replace a person's changes by the code's declaration."""
+    """Replace a person's changes by the code's declaration, which later releases change again."""
     with _locked(alias, name) as row:
         if row is not None:
             _configure(alias, row, one.configuration, keep)
-            _rows(alias).filter(pk=name).update(edited=False)
+            versions = with_newest(versions_of(row), digest_of(one.configuration))
+            _rows(alias).filter(pk=name).update(
+                edited=False, from_code=True, code_versions=versions
+            )
     signals.schedule_changed.emit(
         database=alias, schedule=name, by=by or "?", what="as in the code"
     )
@@ -249,18 +263,20 @@ def enable(alias: str, name: str, *, keep: bool, by: str = "") -> bool:
     return True
 
 
-def disable(alias: str, name: str, *, keep: bool, by: str = "") -> bool:
+def disable(alias: str, name: str, *, keep: bool, by: str = "", reason: str = "") -> bool:
     """Disable a schedule, and cancel the task that was written ahead; return False if it is disabled already.
 
     The row's error is removed, because only a row that a cleaner or ``sync`` has disabled has an error, and such
     a row is enabled again automatically. A schedule that a person has disabled stays disabled.
+    ``watched_from`` keeps the time of this call; see ``off``.
     """
     with _locked(alias, name) as row:
         if row is None or not (row.enabled or row.error):
             return False
         _cancel_ahead(alias, row, keep)
-        _rows(alias).filter(pk=name).update(enabled=False, error="")
-    signals.schedule_changed.emit(database=alias, schedule=name, by=by or "?", what="disabled")
+        _rows(alias).filter(pk=name).update(enabled=False, error="", watched_from=DatabaseNow())
+    what = f"disabled ({reason})" if reason else "disabled"
+    signals.schedule_changed.emit(database=alias, schedule=name, by=by or "?", what=what)
     return True
 
 
@@ -292,7 +308,10 @@ def _changed(
     if row.next_at is not None and _aware(row.next_at) <= _now(alias):
         return {}  # that tick is not yet written
     if rule != before:
-        return _from_now(alias, row, rule)
+        new = _from_now(alias, row, rule)
+        if not (row.enabled or row.error):  # off since then
+            del new["watched_from"]
+        return new
     return {"next_at": row.last_at} if is_cancelled else {}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from django_txtasks.exceptions import TxTasksError
 from django_txtasks.features.results.task_states import DONE, Representative, representatives_of
 from django_txtasks.features.schedules.elsewhere import is_elsewhere
 from django_txtasks.features.schedules.fan_out import Unsettled, unsettled
+from django_txtasks.features.schedules.off import FOR_LONG, authors, off_for
 from django_txtasks.features.schedules.rules import (
     ON_TIME,
     ScheduleRule,
@@ -40,6 +41,8 @@ class ScheduleStatus:
         unsettled: the batch that is the reason for ``unready``; None: the reason is the tick's own task.
         problem: the reason why the schedule does not tick as declared; empty: it does.
         lacks_function: True if the schedule is on, and this code has no task function of its name.
+        off: for how long the schedule has been off because a person wants it so; None: it is on, or off otherwise.
+        author: who has turned it off, and why; empty: not known, or not read (see ``with_authors``).
     """
 
     row: Any
@@ -49,11 +52,18 @@ class ScheduleStatus:
     problem: str
     unsettled: Unsettled | None = None
     lacks_function: bool = False
+    off: timedelta | None = None
+    author: str = ""
 
     @property
     def is_well(self) -> bool:
-        """True if the schedule needs no attention. This includes a schedule that a person has disabled."""
+        """True if the schedule is on and has no problem, or if it is off without one."""
         return not (self.problem or self.unready or self.late)
+
+    @property
+    def is_off_for_long(self) -> bool:
+        """True if a person turned the schedule off more than a day ago, and may have forgotten it."""
+        return self.off is not None and self.off > FOR_LONG
 
 
 def status_of_schedules(alias: str, names: Collection[str] | None = None) -> list[ScheduleStatus]:
@@ -106,7 +116,14 @@ def _status(seen: _Seen, unsettled: dict[uuid.UUID, Unsettled]) -> ScheduleStatu
         left = unsettled.get(last.task_id)
         tick = tick if left else None
     state = last.state if last else ""
-    return ScheduleStatus(row, late, state, tick, problem, left, lacks_function)
+    return ScheduleStatus(row, late, state, tick, problem, left, lacks_function, off_for(row))
+
+
+def with_authors(found: Iterable[ScheduleStatus]) -> list[ScheduleStatus]:
+    """Return the statuses with who has turned schedules off. Call it outside a transaction; see ``authors``."""
+    found = list(found)
+    who = authors({one.row.pk: one.row.now - one.off for one in found if one.off is not None})
+    return [replace(one, author=who.get(one.row.pk, "")) for one in found]
 
 
 def next_ticks(row: Any, count: int = 5) -> list[datetime]:

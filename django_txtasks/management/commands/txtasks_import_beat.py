@@ -16,7 +16,9 @@ REFUSED = 1
 
 
 class Command(DatabaseCommand):
-    """Exit codes: 0 done; 1 some periodic tasks are refused; 2 the database cannot be queried."""
+    """Exit codes: 0 done; 1 some are refused, or have a name that may be misspelt; 2 the database cannot be
+    queried.
+    """
 
     help = (
         "Imports the periodic tasks of django-celery-beat as schedules, which are off until you turn them on "
@@ -34,7 +36,7 @@ class Command(DatabaseCommand):
             from django_txtasks.contrib.celery import beat
         except ModuleNotFoundError as error:
             raise CommandError(f"{error}: install Celery and django-celery-beat.") from None
-        refused = []
+        refused, doubtful = [], []
         try:
             for found in beat.periodic_tasks(alias):
                 if found.why_not:
@@ -44,7 +46,14 @@ class Command(DatabaseCommand):
                 if options["write"] and not found.is_over:
                     text += f": {beat.save(alias, found, by=user_of_process())}"
                 self.show(text)
+                if found.meant:
+                    doubtful.append(
+                        f"{found.name}: no code here has the task {found.task_name!r}; did you mean "
+                        f"{found.meant!r}? Each "
+                        "tick would send a task that no worker knows."
+                    )
         except LibraryMissing as error:
             raise CommandError(str(error)) from None
-        if refused:
-            raise CommandError("\n".join(map(printable, refused)), returncode=REFUSED)
+        if refused or doubtful:
+            lines = map(printable, [*refused, *doubtful])
+            raise CommandError("\n".join(lines), returncode=REFUSED)
