@@ -1,4 +1,4 @@
-"""Tasks whose code is in another system: their rows go through a queue that is handed over."""
+"""Tasks whose code is elsewhere: a drain hands their rows over, or workers in other languages claim them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def external(name: str, *, queue_name: str) -> ExternalTask:
 
     Args:
         name: the name by which the other system knows it, such as ``"billing.invoice"``.
-        queue_name: a queue of ``TXTASKS["hand_over"]``.
+        queue_name: a queue of ``TXTASKS["hand_over"]`` or ``TXTASKS["external_queues"]``.
 
     Raises:
         InvalidDeclaration: the name is too long or not printable, or the queue's name is no text.

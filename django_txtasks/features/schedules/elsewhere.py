@@ -1,4 +1,4 @@
-"""Schedules of tasks whose code is in another system: their queue is handed over, no code here declares them."""
+"""Schedules of tasks whose code is elsewhere: other systems serve their queue, no code here declares them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django_txtasks.core.rows.enqueueing import NewTask, RowDefaults, new_id
 
 def is_elsewhere(task_name: str, queue_name: str) -> bool:
     """Return True if another system has the code of this task."""
-    return queue_name in get_config().hand_over and registry.find(task_name) is None
+    return queue_name in get_config().queues_elsewhere and registry.find(task_name) is None
 
 
 def task_of(
