@@ -30,7 +30,8 @@ KEYS = """
     broker_url database_hints queues queue_prefix poll_interval heartbeat_interval lease
     clean_interval keep_finished discard_dead_after grace hint_retry_interval hint_give_up_after
     retry_base retry_ceiling events lanes sync_schedules with_runserver ageing long_running_after
-    keep_log dead_notices stats lifecycle_exchange release hand_over metrics_token database_budget
+    keep_log dead_notices stats lifecycle_exchange release hand_over external_queues
+    metrics_token database_budget
 """.split()  # noqa: SIM905 -- a literal has a line for each
 """The keys of ``TXTASKS``, in the order in which an error lists them."""
 

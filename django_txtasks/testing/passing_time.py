@@ -92,5 +92,5 @@ class PassingTime:
 
     def _scope(self, subscription: Subscription) -> Scope:
         names = tuple(registry.names())
-        handed = tuple(get_config().hand_over)
-        return Scope(names, subscription.queues, has_cron(), sorted(self._skipped), handed)
+        elsewhere = get_config().queues_elsewhere
+        return Scope(names, subscription.queues, has_cron(), sorted(self._skipped), elsewhere)

@@ -3,6 +3,12 @@
 from mutants import BOTH, Mutant
 
 MUTANTS = [
+    Mutant("external queues: external tasks and schedules may use them", "features/hand_over/options.py",
+           {"return (*self.hand_over, *self.external_queues)": "return (*self.hand_over,)"},
+           "test_external_queues.py::test_an_external_task_is_enqueued_for_a_worker_in_another_language"),
+    Mutant("external queues: no queue is handed over, too", "features/hand_over/settings.py",
+           {"if queue in handed:": "if False:"},
+           "test_external_queues.py::test_a_wrong_setting_is_refused"),
     Mutant("drain: a target that is back is not called away", "features/hand_over/drain.py",
            {"self._away_count, self.away = None, 0, \"\"": "self._away_count = None, 0"},
            "test_hand_over_settings.py::test_the_status_names_a_target_that_cannot_be_reached"),

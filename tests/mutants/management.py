@@ -5,6 +5,9 @@ from mutants import BOTH, Mutant
 MUTANTS = [
     Mutant("scaling: a process of the caller cannot scale", "management/processes.py",
            {"if not has_parent:": "if False:"}, "test_scaler.py::test_a_range_needs_the_command_line"),
+    Mutant("external queues: workers refuse them by name", "management/commands/runworkers.py",
+           {"if name in config.external_queues:": "if False:"},
+           "test_external_queues.py::test_runworkers_leaves_the_queue_alone_and_refuses_it_by_name"),
     Mutant("hand over: workers leave the queue out", "management/commands/runworkers.py",
            {"ours = config.queues_of_workers": "ours = config.queues"},
            "test_hand_over_settings.py::test_runworkers_leaves_the_queue_out_and_refuses_it_by_name"),

@@ -1,4 +1,4 @@
-"""Tasks whose code is in another system: their rows go through a queue that is handed over."""
+"""Tasks whose code is elsewhere: a drain hands their rows over, or workers in other languages claim them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def external(
 
     Args:
         name: the name by which the other system knows it, such as ``"billing.invoice"``.
-        queue_name: a queue of ``TXTASKS["hand_over"]``.
+        queue_name: a queue of ``TXTASKS["hand_over"]`` or ``TXTASKS["external_queues"]``.
         expires: a task that was not handed over within this time, also one of a hook, is cancelled.
 
     Raises:

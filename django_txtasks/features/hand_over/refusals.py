@@ -1,4 +1,4 @@
-"""Checks of calls whose rows are handed over: no worker is there to do what an option promises."""
+"""Checks of calls whose tasks other systems run, which may not keep the promise of an option."""
 
 from __future__ import annotations
 
@@ -11,25 +11,33 @@ if TYPE_CHECKING:
     from django_txtasks.core.enqueueing.calls import BoundFunction
 
 NO_HOOKS = "{}"
+TIMEOUT = "timeout="
 
 
 def refuse_what_it_cannot_keep(bound: BoundFunction) -> None:
-    """Raise InvalidOption if the call's queue is handed over, and the call has an option that only workers keep.
+    """Raise InvalidOption if the call's queue is served elsewhere, where an option of the call is not kept.
 
-    The call of an external task is refused in a queue that is not handed over.
+    The call of an external task is refused in a queue of ``runworkers``.
     """
-    queue = bound.defaults.queue_name
-    if queue not in get_config().hand_over:
+    queue, config = bound.defaults.queue_name, get_config()
+    if queue not in config.queues_elsewhere:
         if bound.is_external:
             raise InvalidOption(
                 f"{bound.defaults.task_name} is external, and the queue {queue!r} is for workers, which have no "
-                "function of this name. Use a queue of TXTASKS['hand_over']."
+                "function of this name. Use a queue of TXTASKS['hand_over'] or TXTASKS['external_queues']."
             )
         return
-    for option in _kept_by_workers(bound):
+    options = _kept_by_workers(bound)
+    whose = "is handed over to another system (TXTASKS['hand_over']), where {} would be lost"
+    if queue in config.external_queues:
+        options = [one for one in options if one != TIMEOUT]  # the claim tells it to the worker
+        whose = (
+            "is for workers in other languages (TXTASKS['external_queues']), which do not keep {}"
+        )
+    for option in options:
         raise InvalidOption(
-            f"{bound.defaults.task_name} has {option}, but the queue {queue!r} is handed over to another system "
-            f"(TXTASKS['hand_over']), where {option} would be lost. Leave it out, or use a queue of workers."
+            f"{bound.defaults.task_name} has {option}, but the queue {queue!r} {whose.format(option)}. "
+            "Leave it out, or use a queue of workers."
         )
 
 
@@ -41,7 +49,7 @@ def _kept_by_workers(bound: BoundFunction) -> list[str]:
         "lane=": "lane" in bound.values,
         "compensate=": "compensate" in declaration.hooks,
         "a hook": defaults.hooks != NO_HOOKS,
-        "timeout=": defaults.timeout is not None,
+        TIMEOUT: defaults.timeout is not None,
         "atomic=True": declaration.atomic,
         "a batch": defaults.batch is not None,
     }

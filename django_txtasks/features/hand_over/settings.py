@@ -1,4 +1,8 @@
-"""The setting ``hand_over``: the queues whose rows go to another system, and where each of them goes."""
+"""The queues whose tasks are run elsewhere.
+
+``hand_over`` names the queues whose rows go to another system, and where each of them goes.
+``external_queues`` names the queues that workers in other languages serve.
+"""
 
 from __future__ import annotations
 
@@ -77,4 +81,34 @@ def check(found: Mapping[str, HandOver], queues: Sequence[str], *, has_broker: b
             raise ConfigError(
                 f"TXTASKS['hand_over'][{queue!r}] names an exchange, but there is no TXTASKS['broker_url'] to "
                 "reach it."
+            )
+
+
+def parse_external(value: Any) -> tuple[str, ...]:
+    """Return the setting ``external_queues``.
+
+    Raises:
+        ConfigError: it is no list of names.
+    """
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+        raise ConfigError(
+            f"TXTASKS['external_queues'] is {value!r}: it must be a list of names of queues."
+        )
+    return tuple(dict.fromkeys(value))
+
+
+def check_external(
+    found: Sequence[str], handed: Mapping[str, HandOver], queues: Sequence[str]
+) -> None:
+    """Raise ConfigError if an external queue is unknown, or is handed over, too."""
+    for queue in found:
+        if queue not in queues:
+            raise ConfigError(
+                f"TXTASKS['external_queues'] names the queue {queue!r}, which is not among TXTASKS['queues']: "
+                f"{', '.join(queues)}. Add it there, or fix the name."
+            )
+        if queue in handed:
+            raise ConfigError(
+                f"TXTASKS['external_queues'] and TXTASKS['hand_over'] both name the queue {queue!r}: its rows "
+                "would go to workers in other languages and to a drain. Leave it out of one of them."
             )

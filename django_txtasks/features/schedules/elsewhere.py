@@ -1,4 +1,4 @@
-"""Schedules of tasks whose code is in another system: their queue is handed over, no code here declares them."""
+"""Schedules of tasks whose code is elsewhere: other systems serve their queue, no code here declares them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 from django_txtasks.core.declaring import registry
 from django_txtasks.core.ground import payload
 from django_txtasks.core.rows.enqueueing import NewTask, RowDefaults, new_id
-from django_txtasks.features.reports.whose import is_handed
 
 
 def is_elsewhere(task_name: str, queue_name: str) -> bool:
     """Return True if another system has the code of this task."""
-    return is_handed(queue_name) and registry.find(task_name) is None
+    return queue_name in get_config().queues_elsewhere and registry.find(task_name) is None
 
 
 def task_of(

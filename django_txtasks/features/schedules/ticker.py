@@ -141,8 +141,8 @@ class Ticker(Beside):
         now = self._clock()
         self._skipped = {name: until for name, until in self._skipped.items() if until > now}
         names = tuple(registry.names())
-        handed = tuple(self._config.hand_over)
-        return Scope(names, self._config.queues, has_cron(), sorted(self._skipped), handed)
+        elsewhere = self._config.queues_elsewhere
+        return Scope(names, self._config.queues, has_cron(), sorted(self._skipped), elsewhere)
 
     def _tell(self, written: Written) -> None:
         if written.tasks and self._notify is not None:

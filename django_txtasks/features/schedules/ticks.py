@@ -50,7 +50,7 @@ class Scope(NamedTuple):
         names: the task functions that the cleaner's code declares.
         crons: True: the cleaner can read cron.
         skipped: names of schedules that the cleaner recently failed to write.
-        handed: queues that are handed over, whose tasks need no declaration.
+        handed: queues whose tasks need no declaration, because other systems run them.
     """
 
     names: Sequence[str]

@@ -394,10 +394,16 @@ def _queues(config: Config, wanted: list[str] | None, excluded: list[str]) -> li
                 f"Queue {name!r} is in TXTASKS['hand_over']: its tasks are for another system. Serve it by "
                 f"manage.py rundrain --queue {name}."
             )
+        if name in config.external_queues:
+            raise CommandError(
+                f"Queue {name!r} is in TXTASKS['external_queues']: only workers in other languages serve it. "
+                "Start those, or take it out of that setting."
+            )
     ours = config.queues_of_workers
     if not ours:
         raise CommandError(
-            "All queues are in TXTASKS['hand_over'], so there is none for workers. Add one to TXTASKS['queues']."
+            "All queues are in TXTASKS['hand_over'] or TXTASKS['external_queues'], so there is none for workers. "
+            "Add one to TXTASKS['queues']."
         )
     queues = [name for name in wanted or ours if name not in excluded]
     if not queues:
