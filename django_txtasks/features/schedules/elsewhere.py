@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django_txtasks.conf import get_config
 from django_txtasks.core.declaring import registry
 from django_txtasks.core.ground import payload
 from django_txtasks.core.rows.enqueueing import NewTask, RowDefaults, new_id
