@@ -335,9 +335,7 @@ def _with_errors(alias: str, measured: Sequence[Cause]) -> tuple[Cause, ...]:
     )
 
 
-def _last_errors(
-    alias: str, ids: Iterable[uuid.UUID | None]
-) -> dict[uuid.UUID | None, tuple[str, str]]:
+def _last_errors(alias: str, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID | None, tuple[str, str]]:
     """Return the class path of the newest error of rows, and its last line, by id."""
     texts = (
         Task.objects.using(alias).filter(pk__in=ids).values_list("pk", Cast("errors", TextField()))
