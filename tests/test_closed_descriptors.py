@@ -162,4 +162,4 @@ def test_a_code_of_a_result_stays_when_the_reader_has_gone(processes):
     )
     os.close(write)
     assert done.returncode == 1
-    assert done.stderr.endswith("\nCommandError: Dead tasks: 1, more than 0.\n")
+    assert done.stderr.endswith("CommandError: Dead tasks: 1, more than 0.\n")
