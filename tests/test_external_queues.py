@@ -6,16 +6,19 @@ from datetime import datetime, timezone
 import helpers
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import transaction
 from probe import tasks
 
 from django_txtasks import enqueue_task, external, task
 from django_txtasks.conf import get_config, parse
 from django_txtasks.exceptions import ConfigError, InvalidOption
 from django_txtasks.features.batches.api import batch
+from django_txtasks.features.figures.adding_up import OF_FUNCTIONS, add_up, enter
+from django_txtasks.features.figures.of_arrows import append_others
 from django_txtasks.features.schedules.elsewhere import is_elsewhere
 from django_txtasks.features.schedules.status import status_of_schedules
 from django_txtasks.features.schedules.ticker import Ticker
-from django_txtasks.models import Schedule, Task
+from django_txtasks.models import Schedule, Stat, Task
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("rows", "queue")]
 page = external("render.page", queue_name="render")
@@ -118,3 +121,17 @@ def test_a_schedule_needs_no_function_of_this_code():
     assert ticker.work(float("inf"))["scheduled"]
     assert Task.objects.get().task_name == "render.page"
     assert [one.problem for one in status_of_schedules("default")] == [""]
+
+
+def test_free_names_of_external_tasks_take_few_rows_of_figures():
+    """A name with a number in it would take all places of the counts since ever, for good."""
+    with transaction.atomic():
+        append_others("default", [("render", f"page.{n}") for n in range(150)])
+        append_others("default", [("default", f"ours.{n}") for n in range(150)])
+        assert enter("default")
+        add_up("default", 1000)
+    for width in OF_FUNCTIONS:
+        rows = Stat.objects.filter(width=width, task_name__gt="")
+        theirs = rows.filter(queue_name="render")
+        assert (len(theirs), sum(one.other for one in theirs)) == (101, 150)
+        assert rows.filter(queue_name="default").count() == 150

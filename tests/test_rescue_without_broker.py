@@ -57,6 +57,15 @@ def detector(clock):
     return detector
 
 
+@pytest.fixture
+def with_broker(clock):
+    """A detector of a cleaner that hears RabbitMQ, which reports nothing."""
+    wills = type("Wills", (), {"unbroken": 1, "take": lambda self: []})()
+    detector = FailureDetector(get_config(), "default", wills, clock)
+    list(detector.lost())
+    return detector
+
+
 def lost(detector, clock, seconds, step=0.5):
     """Let time pass while the detector looks; return the ids of the workers that it would declare lost."""
     found = {worker.id for worker, _ in detector.lost()}
@@ -396,12 +405,18 @@ def test_a_time_without_looks_does_not_count(detector, clock):
 
 
 @on_server
-def test_where_there_is_a_broker_its_word_is_waited_for(clock):
-    wills = type("Wills", (), {"unbroken": 1, "take": lambda self: []})()
-    detector = FailureDetector(get_config(), "default", wills, clock)
-    list(detector.lost())
+def test_where_there_is_a_broker_its_word_is_waited_for(clock, with_broker):
     cut_off()
-    assert lost(detector, clock, TO_THE_LEASE) == set()
+    Worker.objects.update(listening=True)
+    assert lost(with_broker, clock, TO_THE_LEASE) == set()
+
+
+@on_server
+def test_a_broker_cannot_report_a_worker_in_another_language(clock, with_broker):
+    """It has no connection to RabbitMQ, so its silence is the first sign, as if there were no broker."""
+    worker = cut_off()
+    assert lost(with_broker, clock, HALF_A_LEASE) == set()
+    assert lost(with_broker, clock, TO_THE_LEASE - HALF_A_LEASE) == {worker}
 
 
 @on_server

@@ -180,6 +180,25 @@ def test_a_cleaner_recovers_what_a_killed_one_held(foreign, processes, txtasks):
     assert helpers.runs("default") == 0
 
 
+def test_a_frozen_one_connects_and_registers_again(foreign, processes, txtasks):
+    """The cleaner that declared it lost has ended its session."""
+    txtasks(heartbeat_interval=0.2, lease=3, clean_interval=1)
+    task_id = enqueue("elsewhere.run", "frozen", 5, on_crash="retry")
+    frozen = foreign()
+    helpers.wait_until(lambda: helpers.runs("frozen began"))
+    before = helpers.row(task_id).worker
+    processes.start("runcleaner")
+    os.kill(frozen.pid, signal.SIGSTOP)
+    helpers.wait_until(lambda: helpers.row(task_id).status == Status.PENDING)
+    helpers.execute("UPDATE txtasks_task SET args = '[\"frozen\"]', run_after = now()")
+    helpers.wait_until(lambda: not Worker.objects.filter(pk=before, lost=False))
+    os.kill(frozen.pid, signal.SIGCONT)
+    helpers.wait_until(lambda: helpers.finished(task_id))
+    done = helpers.finished(task_id)
+    assert (done.attempt, done.crashes) == (2, 1) and done.worker != before
+    assert helpers.runs("frozen") == 1
+
+
 def test_it_ends_in_good_order_and_leaves_no_row():
     stop, began = threading.Event(), threading.Event()
     task_id = enqueue("elsewhere.run", "last")

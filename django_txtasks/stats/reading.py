@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from django_txtasks.conf import get_config
 from django_txtasks.database.execute import fetch
 from django_txtasks.exceptions import InvalidOption
 from django_txtasks.features.figures.adding_up import DAY, EVER, HOUR, TEN_MINUTES
@@ -86,7 +87,8 @@ def totals(using: str = "default") -> Totals:
     """Return the figures of each task function, and the times of each queue, since the first attempt.
 
     The first 1,000 pairs of queue and function, in the first 100 queues, are counted apart, all others as
-    ``(others)``, so that the answer stays short whatever names the code makes.
+    ``(others)``, so that the answer stays short whatever names the code makes. In a queue that other systems
+    serve, 100 functions are counted apart.
     """
     found, is_behind = rows(using, added_up="", raw="", width=EVER)
     sums = by_name(found, _places(found).take)
@@ -112,7 +114,8 @@ def _of_processes(found: list[Row], name: str) -> int:
 def _places(found: list[Row]) -> Places:
     """Give places to the names that a cleaner has added up, and then to the new ones, in each process the same."""
     named = sorted((one.is_raw, one.queue, one.task) for one in found if one.is_of_tasks)
-    return Places(Name(queue, task) for _is_raw, queue, task in named)
+    names = (Name(queue, task) for _is_raw, queue, task in named)
+    return Places(names, get_config().queues_elsewhere)
 
 
 def _times(queue: str, counts: Counts) -> QueueTimes:

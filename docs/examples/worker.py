@@ -15,26 +15,33 @@ LEASE, BEAT = 15, 1
 
 
 class ClaimLost(Exception):
-    """The task was given to another worker, because this one was declared lost."""
+    """This worker was declared lost, and its tasks are given to others."""
 
 
 def work(url, queue, functions, stop):
     """Run the tasks of a queue until ``stop`` is set. ``functions`` by full name; they get the session first."""
-    with psycopg.connect(url, autocommit=True) as session:
-        while not stop.is_set():
-            facts = {"host": socket.gethostname(), "pid": os.getpid(), "lease": LEASE}
-            lists = {"queues": json.dumps([queue]), "names": json.dumps([*functions])}
-            (worker,) = session.execute(SQL["register"], {**facts, **lists}).fetchone()
-            lost = threading.Event()
-            threading.Thread(target=beat, args=[url, worker, lost], daemon=True).start()
-            while not (stop.is_set() or lost.is_set()):
-                claimed = claim(session, worker, queue, [*functions])
-                for task in claimed or ():
-                    run(session, worker, functions, task)
-                if claimed is None or (not claimed and stop.wait(BEAT)):
-                    break
-            lost.set()  # ends the beats
-            session.execute(SQL["leave"], {"worker": worker})
+    while not stop.is_set():
+        try:
+            with psycopg.connect(url, autocommit=True) as session:
+                serve(session, url, queue, functions, stop)
+        except (ClaimLost, psycopg.OperationalError):  # a cleaner ends the session of a lost worker
+            stop.wait(BEAT)
+
+
+def serve(session, url, queue, functions, stop):
+    me = {"host": socket.gethostname(), "pid": os.getpid(), "lease": LEASE}
+    lists = {"queues": json.dumps([queue]), "names": json.dumps([*functions])}
+    (worker,) = session.execute(SQL["register"], {**me, **lists}).fetchone()
+    lost = threading.Event()
+    threading.Thread(target=beat, args=[url, worker, lost], daemon=True).start()
+    try:
+        while not (stop.is_set() or lost.is_set()):
+            for task in (claimed := claim(session, worker, queue, [*functions])):
+                run(session, worker, functions, task)
+            claimed or stop.wait(BEAT)
+        session.execute(SQL["leave"], {"worker": worker})
+    finally:
+        lost.set()  # ends the beats
 
 
 def beat(url, worker, lost):
@@ -45,11 +52,10 @@ def beat(url, worker, lost):
 
 
 def claim(session, worker, queue, names):
-    """Return the claimed tasks; None = the worker was declared lost."""
     with session.transaction():
         session.execute("SET LOCAL idle_in_transaction_session_timeout = '5s'")
         if not session.execute(SQL["beat"], {"worker": worker, "running": 0}).rowcount:
-            return None
+            raise ClaimLost
         values = {"worker": worker, "queue": queue, "names": names, "limit": 1}
         return session.execute(SQL["claim"], values).fetchall()
 
@@ -62,9 +68,7 @@ def run(session, worker, functions, task):
             result = json.dumps(functions[name](session, *args, **kwargs))
             if not session.execute(SQL["finish"], {**fence, "result": result}).rowcount:
                 raise ClaimLost
-    except ClaimLost:
-        return
-    except Exception as error:
+    except Exception as error:  # the fence of these statements: a lost claim changes no row
         end = "retry" if failures + 1 < max_attempts else "bury"
         told = {"type": type(error).__name__, "message": str(error)[:1000]}
         session.execute(SQL[end], {**fence, **told, "delay": 5 * 2**failures})

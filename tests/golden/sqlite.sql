@@ -230,7 +230,7 @@ INSERT INTO txtasks_task (id, task_name)
 
 -- a cleaner that rescues what a lost worker had
 
-SELECT id, beat, lease, host, pid, sessions, suspected_at IS NOT NULL
+SELECT id, beat, lease, host, pid, sessions, suspected_at IS NOT NULL, listening IS NOT NULL
     FROM txtasks_worker
     WHERE NOT lost;
 

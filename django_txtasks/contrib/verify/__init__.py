@@ -9,6 +9,7 @@ prefix; it makes both and removes both.
 * ``producer``: enqueues tasks, and sends the values that tasks wait for
 * ``journal``: notes on disk about promised and started tasks
 * ``crew``, ``proxy``, ``faults``, ``storm``: the processes, and the faults that hit them
+* ``conformance``, ``guest``, ``guest_rules``: the check of a worker in another language, instead of a storm
 * ``evidence``, ``keys``: observations, and the tasks that they belong to
 * ``account``, ``verdict``, ``report``: the checks (pure), their result, and its text
 """

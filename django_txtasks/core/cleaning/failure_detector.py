@@ -5,7 +5,7 @@ these:
 
 * on the cleaner's machine: the worker's process has ended
 * with a broker: RabbitMQ has delivered the worker's last will
-* on another machine without a broker: the worker does not beat
+* on another machine, without a broker or for a worker without a connection to it: the worker does not beat
 
 The second sign: the database has ended the worker's session. Where the database cannot tell, two beats of
 silence count instead.
@@ -177,8 +177,8 @@ class FailureDetector:
             return FirstSign.PROCESS
         if worker.suspected:
             return FirstSign.WILL
-        has_broker = self.wills is not None  # a broker would report its end
-        return None if has_broker or silence < self._beats(2) else FirstSign.SILENCE
+        is_reported = self.wills is not None and worker.has_hints  # by the broker
+        return None if is_reported or silence < self._beats(2) else FirstSign.SILENCE
 
     def _suspicion(self, worker: LivingWorker, sign: FirstSign, now: float) -> Suspicion:
         """Return the suspicion at this beat; a new one if the last look was too long ago."""

@@ -81,6 +81,8 @@ class LivingWorker(NamedTuple):
         lease: in seconds.
         sessions: its database sessions, the loop's first. Empty text = unknown.
         suspected: whether RabbitMQ has delivered its last will.
+        has_hints: False if it has no source of hints, as a worker in another language: RabbitMQ cannot report its
+            end.
         process: the mark of its process; see ``processes``.
     """
 
@@ -91,6 +93,7 @@ class LivingWorker(NamedTuple):
     pid: int
     sessions: list[str]
     suspected: bool
+    has_hints: bool = True
     process: str = ""
 
 
@@ -130,19 +133,17 @@ class Recovered:
 def living_workers(alias: str) -> list[LivingWorker]:
     """Return the workers that are not declared lost, with their beats."""
     return [
-        LivingWorker(
-            as_uuid(worker), beat, lease, host, pid, **_signs(signs), suspected=bool(suspected)
-        )
-        for worker, beat, lease, host, pid, signs, suspected in fetch(
-            alias, statements.LIVING_WORKERS
-        )
+        LivingWorker(as_uuid(worker), beat, lease, host, pid, **_signs(*signs))
+        for worker, beat, lease, host, pid, *signs in fetch(alias, statements.LIVING_WORKERS)
     ]
 
 
-def _signs(text: str) -> dict[str, Any]:
-    """Return a worker's sessions and the mark of its process, which are in one column.
+def _signs(text: str, suspected: Any, has_hints: Any) -> dict[str, Any]:
+    """Return the fields of a worker by which a cleaner sees its end.
 
-    If the column has other content, both are unknown: a row written by hand must not stop the cleaner.
+    Args:
+        text: sessions and the mark of the process, which are in one column. If it has other content, both are
+            unknown: a row written by hand must not stop the cleaner.
     """
     try:
         written = json.loads(text)
@@ -150,7 +151,9 @@ def _signs(text: str) -> dict[str, Any]:
         written = None
     signs = [one for one in written if isinstance(one, str)] if isinstance(written, list) else []
     marks = [one for one in signs if one.startswith(processes.PREFIX)]
-    return {"sessions": [one for one in signs if one not in marks], "process": "".join(marks[:1])}
+    mark = "".join(marks[:1])
+    found: dict[str, Any] = {"suspected": bool(suspected), "has_hints": bool(has_hints)}
+    return {**found, "sessions": [one for one in signs if one not in marks], "process": mark}
 
 
 def abilities(alias: str) -> dict[str, set[str] | None]:

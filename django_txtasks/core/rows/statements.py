@@ -312,7 +312,8 @@ IS_SUSPECTED = "suspected_at IS NOT NULL"
 # The beat holds this lock already. On MariaDB, a read without a lock would begin the transaction's snapshot.
 SUSPECTED_WORKER = f"SELECT {IS_SUSPECTED} FROM txtasks_worker WHERE id = %(worker)s {{lock}}"
 LIVING_WORKERS = """
-    SELECT id, beat, lease, host, pid, sessions, suspected_at IS NOT NULL FROM txtasks_worker WHERE NOT lost
+    SELECT id, beat, lease, host, pid, sessions, suspected_at IS NOT NULL, listening IS NOT NULL
+      FROM txtasks_worker WHERE NOT lost
 """
 ABILITIES = "SELECT queues, task_names FROM txtasks_worker WHERE NOT lost"
 # A will with another number is void: its worker has lost that connection and goes on with a new one.

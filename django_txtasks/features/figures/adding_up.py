@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from django.db import connections
 from django.db.models import Value
 
+from django_txtasks.conf import get_config
 from django_txtasks.database.execute import execute, fetch
 from django_txtasks.features.figures.places import Places
 from django_txtasks.features.figures.tally import OF_PROCESSES, Columns, Counts, Name
@@ -165,10 +166,13 @@ def _take(alias: str, rows: list[_Raw]) -> None:
 
 def _sums(alias: str, rows: Iterable[_Raw]) -> dict[Span, Counts]:
     sums: dict[Span, Counts] = defaultdict(Counts)
-    places = Places(_names_since_ever(alias))
+    places = Places(_names_since_ever(alias), get_config().queues_elsewhere)
     for row in rows:
         name = Name(row.queue, row.task)
-        for span in _spans(_moment(row.at) or _now(alias), name, places.take(name)):
+        place = places.take(name)
+        if places.is_elsewhere(name.queue):  # free names would fill the rows of each day
+            name = place
+        for span in _spans(_moment(row.at) or _now(alias), name, place):
             sums[span].add(row.counts)
     return sums
 

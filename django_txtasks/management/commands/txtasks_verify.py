@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import signal
@@ -16,8 +17,9 @@ from django.core.management.base import CommandError
 from django.db import connections
 
 from django_txtasks.conf import Config, get_config
-from django_txtasks.contrib.verify import report
+from django_txtasks.contrib.verify import conformance, report
 from django_txtasks.contrib.verify.crew import THREADS
+from django_txtasks.contrib.verify.guest import Broken
 from django_txtasks.contrib.verify.plan import slow_share
 from django_txtasks.contrib.verify.stage import Stage, open_stage
 from django_txtasks.contrib.verify.storm import Options, StormFailed, usual_kinds
@@ -31,7 +33,7 @@ SLOW_SHARE_ON_SQLITE = 0.01
 
 
 class Command(PrintingCommand):
-    """Exit codes: 0 all checks hold; 1 a check fails, or the storm could not begin; 2 wrong options."""
+    """Exit codes: 0 all checks hold; 1 a check fails, or it could not begin; 2 wrong options."""
 
     help = (
         "Kills workers and cuts connections, on your servers but in a scratch database, and reports whether all "
@@ -47,11 +49,16 @@ class Command(PrintingCommand):
         add("--workers", type=int, default=4, metavar="N", help="Worker processes (4).")
         add("--lease", type=float, metavar="S", help="Replaces TXTASKS['lease']; 3 is quick.")
         add("--seed", type=int, metavar="N", help="Repeats the plan of an earlier storm.")
+        text = "Check a worker in another language, which this command starts, instead of a storm."
+        add("--worker", metavar="COMMAND", help=text)
         switch(parser, "--no-broker", "Leave RabbitMQ alone; workers scan.")
         switch(parser, "--json", "Print the report as JSON.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         _refuse_nonsense(options)
+        if options["worker"]:
+            self._check_worker(get_config(), options)
+            return
         seed = random.randrange(10**6) if options["seed"] is None else options["seed"]  # noqa: S311 -- a plan
         self.say(f"Seed: {seed}.")
         _leave_in_good_order()
@@ -60,6 +67,22 @@ class Command(PrintingCommand):
         except (ScratchRefused, StormFailed, ConfigError) as error:
             raise CommandError(str(error)) from error
         if not ok:
+            sys.exit(1)
+
+    def _check_worker(self, config: Config, options: dict[str, Any]) -> None:
+        _leave_in_good_order()
+        command, alias, lease = options["worker"], options["database"], options["lease"]
+        found = []
+        try:
+            for one in conformance.check(command, config, alias, lease, self.say):
+                found.append(one)
+                if not options["json"]:
+                    self.show(one.line)
+        except (ScratchRefused, Broken) as error:
+            raise CommandError(str(error)) from error
+        if options["json"]:
+            self.show(json.dumps([dataclasses.asdict(one) for one in found]))
+        if not all(one.passed for one in found):
             sys.exit(1)
 
     def say(self, text: str) -> None:
