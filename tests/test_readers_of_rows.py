@@ -190,7 +190,7 @@ READERS = {
 
 FITS = "exit code 0; Checked 1 live task and 1 schedule: they fit this code."
 NO_LOAD, PENDING = "{queues []}", "exit code 1; it is pending, not dead or "
-NOTHING, WELL = "exit code 0; Nothing was found.", "exit code 0; Schedules that are well: 1."
+NOTHING, WELL = "exit code 0; Nothing was found.", "exit code 0; Schedules that are well: 1"
 NEXT = "next: Nothing is in its way: a worker is about to claim it"
 BEHIND = "Queue default is behind: 1 task waits, the oldest for 1 h. "
 LATER, UNTIL = (
@@ -456,7 +456,7 @@ def test_a_schedule_is_done_when_its_task_was_handed_over(site):
         cron=f"{tick.minute} {tick.hour} * * *", ready_by=f"{tick + timedelta(hours=1):%H:%M}",
         watched_from=tick - timedelta(days=9), next_at=tick + timedelta(days=1),
     )  # fmt: skip
-    assert "Schedules that are well: 1." in told("txtasks_schedules", "check", "theirs")
+    assert "Schedules that are well: 1" in told("txtasks_schedules", "check", "theirs")
     FinishedTask.objects.update(outcome="cancelled")
     assert "not done by" in told("txtasks_schedules", "check", "theirs")
 

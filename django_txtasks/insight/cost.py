@@ -153,7 +153,7 @@ def _history(alias: str) -> float:
     at, size = _kept.get(alias, (0.0, 0.0))
     now = time.monotonic()
     if not at or now - at >= HISTORY_MAX_AGE_SECONDS or is_in_test_case(alias):
-        size = history_cost(alias).mb_a_day
+        size = float(history_cost(alias).mb_a_day)
         _kept[alias] = (now, size)
     return size
 

@@ -133,6 +133,6 @@ MUTANTS = [
            {"        if (value := getattr(row, name)) is not None:": "        if (value := None) is not None:"},
            "test_import_beat.py::test_what_has_no_match_is_refused_with_its_reason"),
     Mutant("celery: a message that is never confirmed keeps none waiting", "contrib/celery/amqp.py",
-           {"if tag < self._latest:": "if False:"},
+           {" if tag < self._latest}": " if False}"},
            "test_celery_rows.py::test_a_message_that_is_never_confirmed_is_postponed_and_the_others_go"),
 ]  # fmt: skip

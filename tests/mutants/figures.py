@@ -54,4 +54,7 @@ MUTANTS = [
     Mutant("cost: an idle worker tells it, too", "features/figures/writer.py",
            {"self._at + WRITE_IDLE_SECONDS": "float('inf')"},
            "test_cost.py::test_an_idle_worker_and_a_cleaner_tell_what_they_cost"),
+    Mutant("external queues: free names take few places", "features/figures/places.py",
+           {"or self._is_full(name.queue):": "or False:"},
+           "test_external_queues.py::test_free_names_of_external_tasks_take_few_rows_of_figures"),
 ]  # fmt: skip

@@ -97,4 +97,7 @@ MUTANTS = [
     Mutant("intake: queues of hints are left alone", "management/commands/runintake.py",
            {'if queue.startswith(f"{config.queue_prefix}."):': "if False:"},
            "test_intake.py::test_the_command_says_what_it_cannot_do"),
+    Mutant("schedules: a misspelt name is not well", "management/commands/txtasks_schedules.py",
+           {"            if name not in known:": "            if False:"},
+           "test_schedules_off.py::test_a_misspelt_name_is_no_schedule_that_is_well"),
 ]  # fmt: skip

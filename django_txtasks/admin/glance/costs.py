@@ -33,7 +33,9 @@ def costs(found: Overview) -> list[ShownCost]:
         rate = _rate(cost.rows_per_second, cost.rows_per_task)
         shown.append(ShownCost(_("Rows written"), *rate, is_bad="rows_per_second" in bad))
     if cost.sessions is not None:
-        shown.append(ShownCost(_("Sessions"), decimal(cost.sessions, 0), is_bad="sessions" in bad))
+        shown.append(
+            ShownCost(_("Database sessions"), decimal(cost.sessions, 0), is_bad="sessions" in bad)
+        )
     if cost.history_mb_per_day is not None:
         size = _("%(n)s MB/day") % {"n": decimal(cost.history_mb_per_day, 1)}
         shown.append(ShownCost(_("History"), size, is_bad="history_mb_per_day" in bad))

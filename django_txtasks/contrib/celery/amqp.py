@@ -179,11 +179,11 @@ class _Channel:
 
     def is_overtaken(self) -> bool:
         """Postpone messages without an answer that later ones have. Return True if no other answer is missing."""
-        for tag, message_id in list(self._waiting.items()):
-            if tag < self._latest:
-                self._answers.postponed[message_id] = OVERTAKEN
-                del self._waiting[tag]
-        return not self._waiting
+        overtaken = {tag: one for tag, one in self._waiting.items() if tag < self._latest}
+        for tag, message_id in overtaken.items():
+            self._answers.postponed[message_id] = OVERTAKEN
+            del self._waiting[tag]
+        return bool(overtaken) and not self._waiting
 
     def close(self) -> None:
         """Close it, whatever its state."""

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from django_txtasks.contrib.verify.guest import ECHO, FAIL, FUNCTIONS, QUEUE, WORK, Broken, Guest
 from django_txtasks.contrib.verify.scratch import ALIAS
+from django_txtasks.core.ground.wording import counted
 from django_txtasks.database import sessions
 from django_txtasks.models import EndedWorker, PausedQueue, Task, Worker
 
@@ -69,7 +70,7 @@ def claim_and_finish(guest: Guest) -> str:
     if done.result != value:
         raise Broken(f"The result is {done.result!r}, not {value!r}. Write it as JSON.")
     if (count := guest.effects("finish")) != 1:
-        raise Broken(f"The effect of {WORK} is there {count} times. Commit it with the finish.")
+        raise Broken(f"Effects of {WORK}: {count}, not 1. Commit the effect with the finish.")
     return ""
 
 
@@ -211,7 +212,7 @@ def kill(guest: Guest) -> str:
     )
     if (count := guest.effects("killed")) != 1:
         raise Broken(
-            f"The effect is there {count} times. Commit effect and finish in one transaction."
+            f"Effects of the task: {count}, not 1. Commit effect and finish in one transaction."
         )
     return f"recovered after {seconds:.1f} s"
 
@@ -250,7 +251,9 @@ def stop(guest: Guest) -> str:
         )
     held = [one for one in ids if guest.is_in(one, "claimed")]
     if held:
-        raise Broken(f"It has ended and still holds {len(held)} tasks. Release what has not begun.")
+        raise Broken(
+            f"It has ended and still holds {counted(len(held), 'task')}. Release what has not begun."
+        )
     for n, one in enumerate(ids):
         _check_stopped(guest, one, f"stop {n}")
     if Worker.objects.using(ALIAS).filter(pk=guest.worker.pk).exists():
@@ -268,9 +271,7 @@ def _check_stopped(guest: Guest, task_id: uuid.UUID, key: str) -> None:
             f"The stop was counted as a failure of a task: it is {row.status}. Release it."
         )
     if count != (row is None):
-        raise Broken(
-            f"A task whose effect is there {count} times is {'pending' if row else 'finished'}."
-        )
+        raise Broken(f"The task is {'pending' if row else 'finished'}; its effects: {count}.")
 
 
 def _wait_for_beats(guest: Guest) -> None:
