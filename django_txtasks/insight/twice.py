@@ -50,10 +50,7 @@ def ran_twice(alias: str) -> Twice:
     failed = live.filter(Q(cause__isnull=False) | Q(status__in=[Status.DEAD, Status.HELD]))
     done = FinishedTask.objects.using(alias).only(*_COLUMNS, "outcome", "finished_at")
     newest = done.order_by("-finished_at")
-    times: list[datetime | None] = list(
-        newest.values_list("finished_at", flat=True)[MOST_READ : MOST_READ + 1]
-    )
-    since = times[0] if times else None
+    since = next((one.finished_at for one in newest[MOST_READ : MOST_READ + 1]), None)
     read = newest if since is None else newest.filter(finished_at__gt=since)
     return Twice((*_late(failed.order_by("pk")), *_late(read)), since)
 
