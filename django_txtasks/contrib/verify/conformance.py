@@ -63,10 +63,6 @@ def check(
         Broken: the command cannot be started.
         ScratchRefused: the server is not PostgreSQL, or refuses the scratch database.
     """
-    if connections[alias].vendor != "postgresql":
-        raise ScratchRefused(
-            "--worker needs PostgreSQL: name an entry of DATABASES with --database."
-        )
     program = (shlex.split(command) or [""])[0]
     if shutil.which(program) is None:
         raise Broken(

@@ -125,11 +125,7 @@ def pause(guest: Guest) -> str:
 
 def retry(guest: Guest) -> str:
     """Check what a failed attempt leaves."""
-    task_id = guest.put(FAIL, "no luck", 0, max_attempts=3)
-    guest.expect(
-        lambda: (row := guest.row(task_id)) and row.failures, "It has recorded no failure."
-    )
-    row: Any = guest.row(task_id)
+    row = _failed_once(guest, max_attempts=3)
     if row.status != "pending" or row.run_after <= row.enqueued_at or row.worker is not None:
         raise Broken(
             f"The row is {row.status}, due at {row.run_after}. Retry as the statement does."
@@ -140,17 +136,22 @@ def retry(guest: Guest) -> str:
 
 def bury(guest: Guest) -> str:
     """Check that the last failure makes a task dead."""
-    task_id = guest.put(FAIL, "no luck", 0, max_attempts=1)
-    guest.expect(
-        lambda: (row := guest.row(task_id)) and row.failures, "It has recorded no failure."
-    )
-    row: Any = guest.row(task_id)
+    row = _failed_once(guest, max_attempts=1)
     if row.status != "dead" or row.worker is not None or row.failures != 1:
         raise Broken(
             f"The row is {row.status} after failure 1 of 1. If failures + 1 = max_attempts, bury."
         )
     _check_error(row.errors, 1)
     return ""
+
+
+def _failed_once(guest: Guest, max_attempts: int) -> Any:
+    """Return the row of a task after its first attempt has failed."""
+    task_id = guest.put(FAIL, "no luck", 0, max_attempts=max_attempts)
+    guest.expect(
+        lambda: (row := guest.row(task_id)) and row.failures, "It has recorded no failure."
+    )
+    return guest.row(task_id)
 
 
 def fence_of_finish(guest: Guest) -> str:
