@@ -20,7 +20,7 @@ from django.db.models.functions import Cast
 from django_txtasks.conf import get_config
 from django_txtasks.core.ground.wording import counted
 from django_txtasks.core.rows import cleaners
-from django_txtasks.core.rows.workers import DRAIN_MARK, texts
+from django_txtasks.core.rows.workers import DRAIN_MARK, texts_in
 from django_txtasks.database import sessions as known
 from django_txtasks.database.transactions import is_in_test_case
 from django_txtasks.insight.history_cost import history_cost
@@ -122,12 +122,16 @@ def sessions_of(alias: str) -> int | None:
     """Return the number of database sessions of living processes; None = not known."""
     if connections[alias].vendor == "sqlite":
         return None
+    # as text: Python cannot parse each JSON that a database takes
+    columns = {
+        f"{name}_text": Cast(name, TextField()) for name in ("task_names", "sessions", "queues")
+    }
     rows = (
         Worker.objects.using(alias)
-        .annotate(now=DatabaseNow(), names=Cast("task_names", TextField()))
-        .annotate(is_drain=Q(names__contains=DRAIN_MARK))
+        .annotate(now=DatabaseNow(), **columns)
+        .annotate(is_drain=Q(task_names_text__contains=DRAIN_MARK))
         .filter(lost=False)
-        .only("sessions", "queues", "listening", "seen_at", "lease")[:MOST_WORKERS]
+        .only("listening", "seen_at", "lease")[:MOST_WORKERS]
     )
     each = [_sessions(row, alias) for row in rows if not row.is_silent(row.now)]
     if not all(each):
@@ -139,10 +143,12 @@ def sessions_of(alias: str) -> int | None:
 
 def _sessions(row: Any, alias: str) -> int:
     """Return the sessions of one process; 0 = not known."""
-    count = sum(map(known.is_known, texts(row.sessions)))
+    count = sum(map(known.is_known, texts_in(row.sessions_text)))
     listens = row.listening is not None and get_config().broker_url is None
     has_listener = listens and connections[alias].vendor == "postgresql"
-    of_queues = len(texts(row.queues)) * (1 + has_listener) if row.is_drain else has_listener
+    of_queues = (
+        len(texts_in(row.queues_text)) * (1 + has_listener) if row.is_drain else has_listener
+    )
     return count and count + of_queues
 
 
